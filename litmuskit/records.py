@@ -225,7 +225,8 @@ class Transcript:
 def _check_ranges(ranges: Ranges | None, size: int, where: str) -> None:
     for start, stop in ranges or ():
         if not 0 <= start <= stop <= size:
-            raise InputError("a message range reaches outside the pool", where=where, expected=f"0..{size}", found=(start, stop))
+            found = (start, stop)
+            raise InputError("a message range reaches outside the pool", where=where, expected=f"within 0..{size}", found=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
