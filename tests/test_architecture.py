@@ -1,0 +1,190 @@
+"""The house: which noun stands on which floor, and what a module may weigh."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "litmuskit"
+
+# A noun imports only from lower floors, never from its own: inside a sub-package (one noun) modules must merely be acyclic.
+FLOORS = (
+    {"errors"},
+    {"canonical", "display", "draw"},
+    {"records", "rates"},
+    {"readers"},
+    {"stimulus", "instance"},
+    {"artifacts"},
+    {"manifest"},
+    {"triage", "preflight", "harness"},
+    {"audit"},
+    {"report"},
+    {"cli", "widgets", "inspect_hook"},
+    {"__main__", "__init__"},
+)
+FLOOR_OF = {noun: floor for floor, nouns in enumerate(FLOORS) for noun in nouns}
+
+HEAVY = ("pandas", "matplotlib", "scipy", "ipywidgets", "IPython", "inspect_ai", "agentdojo", "jsonschema")
+DECLARED_HEAVY = {  # modules that exist for the sake of a heavy library
+    "litmuskit.rates": ("scipy",),
+    "litmuskit.widgets": ("ipywidgets", "IPython"),
+    "litmuskit.inspect_hook": ("inspect_ai",),
+}
+FORBIDDEN_WORDS = {"handle", "process", "manager", "utils", "util", "data", "info", "helper", "helpers", "misc", "common"}
+MARKS_OF_UNFINISHED_WORK = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|\bfor now\b|\bplaceholder\b")
+
+
+@cache
+def list_modules() -> dict[str, tuple[Path, ast.Module]]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = (path, ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def find_noun(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+@cache
+def find_imports(module: str) -> frozenset[str]:
+    """The package's own modules that a module imports, anywhere in its text: lazily and for type checking too."""
+    modules = list_modules()
+    path, tree = modules[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            source = ".".join(part for part in (base, node.module) if part)
+            found.update(f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else source for alias in node.names)
+    return frozenset(found & set(modules)) - {module}
+
+
+MODULES = sorted(list_modules())
+
+
+def test_every_noun_stands_on_a_floor():
+    assert {find_noun(module) for module in MODULES} <= set(FLOOR_OF)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_reach_down_only(module):
+    noun = find_noun(module)
+    wrong = {
+        other
+        for other in find_imports(module)
+        if find_noun(other) != noun and FLOOR_OF.get(find_noun(other), 0) >= FLOOR_OF.get(noun, 0)
+    }
+    assert not wrong, f"{module} (floor {FLOOR_OF.get(noun)}) imports upward or sideways: {sorted(wrong)}"
+
+
+def test_no_import_cycle():
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, "import cycle: " + " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for other in find_imports(module):
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_is_short(module):
+    lines = list_modules()[module][0].read_text(encoding="utf-8").count("\n")
+    assert lines <= 320, f"{module} has {lines} lines: a module is one noun, about 300 at most"
+
+
+def test_package_is_small():
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path, _ in list_modules().values()) < 6000
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_say_something(module):
+    """No definition, argument or module is called by a word that fits anything."""
+    _, tree = list_modules()[module]
+    names = {module.rpartition(".")[2]}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    words = {name: set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")) for name in names}
+    assert not {name for name in words if words[name] & FORBIDDEN_WORDS}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_left_unfinished(module):
+    text = list_modules()[module][0].read_text(encoding="utf-8")
+    assert not [line for line in text.splitlines() if MARKS_OF_UNFINISHED_WORK.search(line)]
+
+
+def test_no_public_function_shares_the_name_of_a_module():
+    modules = {module.rpartition(".")[2] for module in MODULES}
+    shared = {
+        f"{module}.{node.name}"
+        for module in MODULES
+        for node in list_modules()[module][1].body
+        if isinstance(node, ast.FunctionDef) and node.name in modules
+    }
+    assert not shared
+
+
+def test_every_module_says_what_is_public():
+    silent = {m for m in MODULES if not m.endswith("__main__") and "__all__" not in list_modules()[m][0].read_text(encoding="utf-8")}
+    assert not silent
+
+
+PROBE = """
+import importlib, json, sys
+loaded = {}
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    loaded[name] = sorted(sys.modules)
+print(json.dumps(loaded))
+"""
+
+
+def import_afresh(*modules: str) -> dict[str, set[str]]:
+    """What stands in ``sys.modules`` after each of these imports, in a new interpreter."""
+    done = subprocess.run([sys.executable, "-c", PROBE, *modules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name: set(loaded) for name, loaded in json.loads(done.stdout).items()}
+
+
+def test_the_package_imports_light():
+    loaded = import_afresh("litmuskit")["litmuskit"]
+    assert not loaded & set(HEAVY)
+
+
+def test_every_module_imports_light():
+    plain = [m for m in MODULES if not any(m == d or m.startswith(f"{d}.") for d in DECLARED_HEAVY) and "__main__" not in m]
+    weight = {m: loaded & set(HEAVY) for m, loaded in import_afresh(*plain).items()}
+    assert not {m: heavy for m, heavy in weight.items() if heavy}
+
+
+def test_rates_load_special_functions_at_most():
+    if "litmuskit.rates" not in MODULES:
+        pytest.skip("litmuskit.rates is not here")
+    loaded = import_afresh("litmuskit.rates")["litmuskit.rates"]
+    assert not loaded & (set(HEAVY) - {"scipy"})
+    assert not loaded & {"scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate"}
