@@ -150,7 +150,9 @@ def test_no_public_function_shares_the_name_of_a_module():
 
 
 def test_every_module_says_what_is_public():
-    silent = {m for m in MODULES if not m.endswith("__main__") and "__all__" not in list_modules()[m][0].read_text(encoding="utf-8")}
+    silent = {
+        m for m in MODULES if not m.endswith("__main__") and "__all__" not in list_modules()[m][0].read_text(encoding="utf-8")
+    }
     assert not silent
 
 
