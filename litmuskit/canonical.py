@@ -81,7 +81,7 @@ def _agree(value: Any, depth: int = 0) -> bool:
     if kind is bool or value is None:
         return True
     if kind is int:
-        return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+        return bool(-LARGEST_INTEGER <= value <= LARGEST_INTEGER)
     if kind is float:  # integral floats lose their point under RFC 8785; both print the shortest digits in this range
         return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
     if depth > DEEPEST:

@@ -10,7 +10,7 @@ A component the log does not hold is named in `Transcript.unlogged`. Unknown is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -49,7 +49,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 COMPONENTS = ("system", "tools", "opts", "decode", "delivered", "executed", "returned", "final")
 
 
-def _require(found: object, allowed: tuple[str, ...], where: str) -> None:
+def _require(found: object, allowed: Collection[str], where: str) -> None:
     if found not in allowed:
         raise InputError("unknown value", where=where, expected=f"one of {', '.join(allowed)}", found=found)
 
@@ -94,7 +94,8 @@ class Message:
     error: str | None = None
 
     def __post_init__(self) -> None:
-        _require(self.role, ROLES, "message role")
+        if self.role not in ROLES:
+            _require(self.role, ROLES, "message role")
 
     @property
     def text(self) -> str:

@@ -1,0 +1,393 @@
+"""Stimulus fingerprints: the byte layout ``litmuskit-fp/1``.
+
+What an agent was shown is hashed part by part, every part framed by its length, so that no byte can slide from one part
+into the next (the end of a system prompt into the tools, a user message into an observation: the trust boundary)::
+
+    F(b)           = u64be(len(b)) || b
+    D(tag; p1..pk) = SHA-256( F("litmuskit-fp/1") || F(tag) || u64be(k) || F(p1) || ... || F(pk) )
+    J(x)           = RFC 8785 bytes of x
+    T(s)           = ("utf-8", utf8(s)), or ("utf-8-surrogatepass", ...) where s holds lone surrogates
+    system         = D("system") when absent, else D("system"; T(s))
+    tool           = D("tool"; J(schema));  tools = D("tools"; tool...);  toolset = D("toolset"; sorted tool...)
+    opts           = D("opts"; J(opts))          of tool_choice, parallel_tool_calls, response_format, where set
+    obs            = D("obs"; "bytes"; raw) | D("obs"; T(text)) | D("obs"; "json"; J(blocks)) | D("obs")
+    call           = D("call"; alias; name; "text"|"json"; args)      ids become c0, c1... by first appearance
+    msg            = D("msg"; "tool"; "reply-to"; alias; "obs"; obs [; "error"; utf8])
+                   | D("msg"; role [; "text"; T(content) | "json"; J(content)] [; "call"; call]...)
+    chain_0        = D("chain/0"; system; tools; opts);   chain_t = D("chain"; chain_{t-1}; msg_t)
+    env_0          = D("env/0"; system; tools; opts);     env_t   = D("env"; env_{t-1}; obs or msg)
+                                                          env_t   = D("env/agent"; env_{t-1}) after an assistant message
+    stimulus_t     = D("stimulus"; system; tools; opts; chain_t)
+
+``chain`` is the identity of the whole context; ``env`` leaves out the agent's own words, so that two runs whose harness did
+the same have one env. A part the log does not hold is hashed under its own tag and equals nothing that was logged.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from struct import Struct
+from typing import Any
+
+from litmuskit.canonical import canonicalize
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import CanonicalizationError, InputError, UnfingerprintableError
+from litmuskit.messages import parse_stimulus
+from litmuskit.records import Context, Message, ModelCall, Ranges, Transcript
+
+__all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "fingerprint", "fingerprint_turns"]
+
+SPEC = "litmuskit-fp/1"
+OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format")
+_DIGEST_FRAME = (32).to_bytes(8, "big")
+
+
+_length = Struct(">Q").pack
+
+
+def _frame(part: bytes) -> bytes:
+    return _length(len(part)) + part
+
+
+@lru_cache(maxsize=1024)
+def _head(tag: str, count: int) -> bytes:
+    return _frame(SPEC.encode()) + _frame(tag.encode()) + _length(count)
+
+
+def digest_parts(tag: str, *parts: bytes) -> bytes:
+    """D(tag; parts): SHA-256 over the framed parts (32 bytes)."""
+    return sha256(_head(tag, len(parts)) + b"".join([_length(len(part)) + part for part in parts])).digest()
+
+
+def _text_parts(text: str) -> tuple[bytes, bytes]:
+    try:
+        return b"utf-8", text.encode()
+    except UnicodeEncodeError:
+        return b"utf-8-surrogatepass", text.encode("utf-8", "surrogatepass")
+
+
+def _json(value: Any, where: str) -> bytes:
+    try:
+        return canonicalize(value, where)
+    except CanonicalizationError as error:
+        raise UnfingerprintableError(error.what, where=error.where, expected=error.expected, found=error.found) from error
+
+
+_tool_digests: dict[bytes, bytes] = {}
+
+
+def _digest_tool(schema: Mapping[str, Any], where: str) -> bytes:
+    """One tool's digest, remembered across records by content (never by identity: a list may change under its id)."""
+    try:
+        key = marshal.dumps(schema, 2)
+    except ValueError:
+        return digest_parts("tool", _json(schema, where))
+    found = _tool_digests.get(key)
+    if found is None:
+        found = digest_parts("tool", _json(schema, where))
+        if len(_tool_digests) > 10_000:
+            _tool_digests.clear()
+        _tool_digests[key] = found
+    return found
+
+
+def digest_observation(content: Any, where: str = "$") -> bytes:
+    """The obs digest of exact delivered content: bytes, text, a list of blocks, or None for nothing at all."""
+    if isinstance(content, str):
+        form, text = _text_parts(content)
+        return sha256(b"".join((_head("obs", 2), _frame(form), _length(len(text)), text))).digest()
+    if isinstance(content, bytes):
+        return digest_parts("obs", b"bytes", content)
+    if content is None:
+        return digest_parts("obs")
+    return digest_parts("obs", b"json", _json(content, where))
+
+
+def digest_arguments(arguments: Mapping[str, Any] | str, where: str = "$") -> bytes:
+    """Digest of a call's arguments alone: the manifest's key for the observation that answers it."""
+    return digest_parts("arguments", *_argument_parts(arguments, where))
+
+
+def _argument_parts(arguments: Mapping[str, Any] | str, where: str) -> tuple[bytes, bytes]:
+    if isinstance(arguments, str):
+        return b"text", _text_parts(arguments)[1]
+    return b"json", _json(arguments, where)
+
+
+class _Aliases(dict[str | int, bytes]):
+    """Call ids become c0, c1... by first appearance; calls and replies without an id are linked in order."""
+
+    __slots__ = ("_unanswered",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unanswered: list[int] = []
+
+    def __missing__(self, key: str | int) -> bytes:
+        alias = self[key] = b"c%d" % len(self)
+        return alias
+
+    def name_call(self, call_id: str | None) -> bytes:
+        if call_id is not None:
+            return self[call_id]
+        self._unanswered.append(len(self))
+        return self[len(self)]
+
+    def name_reply(self, call_id: str | None) -> bytes:
+        if call_id is not None:
+            return self[call_id]
+        return self[self._unanswered.pop(0) if self._unanswered else len(self)]
+
+
+def _digest_message(message: Message, aliases: _Aliases, where: str) -> tuple[bytes, bytes | None]:
+    """``(msg, obs)`` of one message; obs is None unless it is a tool's reply."""
+    content, role = message.content, message.role
+    if role == "tool":
+        obs = digest_observation(content, where)
+        alias = aliases.name_reply(message.tool_call_id)
+        error = () if message.error is None else (b"error", _text_parts(message.error)[1])
+        return digest_parts("msg", b"tool", b"reply-to", alias, b"obs", obs, *error), obs
+    pieces: tuple[bytes, ...] = (role.encode(),)
+    if isinstance(content, str):
+        pieces += (b"text", *_text_parts(content))
+    elif isinstance(content, bytes):
+        pieces += (b"bytes", content)
+    elif content is not None:
+        pieces += (b"json", _json(content, f"{where}.content"))
+    for index, call in enumerate(message.tool_calls):
+        arguments = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
+        pieces += (b"call", digest_parts("call", aliases.name_call(call.id), call.name.encode(), *arguments))
+    return digest_parts("msg", *pieces), None
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """Digests of what surrounds the messages."""
+
+    system: bytes
+    tool: tuple[bytes, ...]
+    tools: bytes
+    opts: bytes
+
+    @classmethod
+    def of(cls, context: Context, unlogged: frozenset[str]) -> _Surroundings:
+        system = context.system
+        parts = () if system is None else _text_parts(system)
+        tool = tuple(_digest_tool(schema, f"$.tools[{i}]") for i, schema in enumerate(context.tools))
+        options = {name: context.opts[name] for name in OPTIONS if context.opts.get(name) is not None}
+        return cls(
+            system=digest_parts("system/unlogged") if "system" in unlogged else digest_parts("system", *parts),
+            tool=tool,
+            tools=digest_parts("tools/unlogged") if "tools" in unlogged else digest_parts("tools", *tool),
+            opts=digest_parts("opts/unlogged") if "opts" in unlogged else digest_parts("opts", _json(options, "$.opts")),
+        )
+
+    def seed(self, tag: str) -> bytes:
+        return digest_parts(tag, self.system, self.tools, self.opts)
+
+    def stimuli(self, chains: Iterable[bytes]) -> list[str]:
+        parts = (self.system, self.tools, self.opts)
+        head = _head("stimulus", 4) + b"".join(_DIGEST_FRAME + part for part in parts) + _DIGEST_FRAME
+        return [sha256(head + chain).hexdigest() for chain in chains]
+
+
+class _Chain:
+    """The running digests over one message list; ``extend`` costs O(1) per message."""
+
+    __slots__ = ("aliases", "chain", "env", "msg", "obs", "surroundings")
+
+    def __init__(self, surroundings: _Surroundings) -> None:
+        self.surroundings = surroundings
+        self.aliases = _Aliases()
+        self.msg: list[bytes] = []
+        self.obs: list[bytes | None] = []
+        self.chain = [surroundings.seed("chain/0")]
+        self.env = [surroundings.seed("env/0")]
+
+    def extend(self, messages: Iterable[Message]) -> None:
+        chain_head, env_head, agent_head = _head("chain", 2) + _DIGEST_FRAME, _head("env", 2) + _DIGEST_FRAME, _head("env/agent", 1)
+        for message in messages:
+            msg, obs = _digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
+            self.msg.append(msg)
+            self.obs.append(obs)
+            self.chain.append(sha256(chain_head + self.chain[-1] + _DIGEST_FRAME + msg).digest())
+            if message.role == "assistant":
+                self.env.append(sha256(agent_head + _DIGEST_FRAME + self.env[-1]).digest())
+            else:
+                self.env.append(sha256(env_head + self.env[-1] + _DIGEST_FRAME + (obs or msg)).digest())
+
+
+def _hexes(digests: Iterable[bytes]) -> list[str]:
+    return [digest.hex() for digest in digests]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=True)
+class Fingerprint(Tabular):
+    """What an agent was shown, as hex SHA-256 digests.
+
+    ``msg`` and ``obs`` have one entry per message (``obs`` None for other roles); ``chain``, ``env`` and ``stimulus`` have
+    one more: index 0 is the state before any message. ``unlogged`` names the parts the log does not hold, ``dropped`` the
+    keys that are no part of a stimulus (ids, usage, metadata).
+    """
+
+    system: str
+    tool: list[str]
+    tools: str
+    toolset: str
+    opts: str
+    msg: list[str]
+    obs: list[str | None]
+    chain: list[str]
+    env: list[str]
+    stimulus: list[str]
+    decode: str
+    roles: tuple[str, ...] = ()
+    unlogged: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.stimulus[-1])
+
+    def __repr__(self) -> str:
+        missing = f", unlogged {', '.join(self.unlogged)}" if self.unlogged else ""
+        return f"Fingerprint({SPEC} {self.stimulus[-1][:12]}, {len(self.tool)} tools, {len(self.msg)} messages{missing})"
+
+    def to_table(self) -> Table:
+        """One row per component, digests shortened to 16 hex digits."""
+        rows = [("system", None, self.system), ("tools", len(self.tool), self.tools), ("opts", None, self.opts)]
+        rows += [(role, i, digest) for i, (role, digest) in enumerate(zip(self.roles, self.msg, strict=True))]
+        rows.append(("stimulus", len(self.msg), self.stimulus[-1]))
+        shown = tuple((part, index, digest[:16]) for part, index, digest in rows)
+        return Table(columns=("component", "index", "digest"), rows=shown, caption=f"{SPEC} fingerprint")
+
+    def to_json(self) -> dict[str, Any]:
+        """All digests under the names of the byte layout."""
+        names = ("system", "tool", "tools", "toolset", "opts", "msg", "chain", "env", "stimulus", "decode")
+        values = {name: getattr(self, name) for name in names}
+        return {"spec": SPEC, **values, "unlogged": list(self.unlogged), "dropped": list(self.dropped)}
+
+
+def _seal(chain: _Chain, messages: Sequence[Message], context: Context, unlogged: Iterable[str], dropped: Iterable[str]) -> Fingerprint:
+    around = chain.surroundings
+    return Fingerprint(
+        system=around.system.hex(),
+        tool=_hexes(around.tool),
+        tools=around.tools.hex(),
+        toolset=digest_parts("toolset", *sorted(around.tool)).hex(),
+        opts=around.opts.hex(),
+        msg=_hexes(chain.msg),
+        obs=[None if obs is None else obs.hex() for obs in chain.obs],
+        chain=_hexes(chain.chain),
+        env=_hexes(chain.env),
+        stimulus=around.stimuli(chain.chain),
+        decode=digest_parts("decode", _json(dict(context.decode), "$.decode")).hex(),
+        roles=tuple(message.role for message in messages),
+        unlogged=tuple(sorted(unlogged)),
+        dropped=tuple(sorted(dropped)),
+    )
+
+
+def fingerprint(stimulus: Transcript | Mapping[str, Any], *, turn: int | None = None) -> Fingerprint:
+    """Fingerprint what an agent was shown.
+
+    Parameters
+    ----------
+    stimulus : Transcript or mapping
+        A transcript, or ``{"system", "tools", "opts", "messages"}`` with chat messages (``role``, ``content`` or
+        ``content_b64``, ``tool_calls`` of ``{id, name, arguments}``, ``tool_call_id``, ``error``).
+    turn : int, optional
+        Which model call of a transcript, from 1; the last by default.
+
+    Raises
+    ------
+    UnfingerprintableError
+        When a part has no canonical form, or the log does not hold what was delivered.
+
+    Examples
+    --------
+    >>> fp = fingerprint({"system": "s", "tools": [], "opts": {}, "messages": [{"role": "user", "content": "hi"}]})
+    >>> fp
+    Fingerprint(litmuskit-fp/1 d0eb6b34a6e7, 0 tools, 1 messages)
+    """
+    dropped: set[str] = set()
+    unlogged: frozenset[str] = frozenset()
+    if isinstance(stimulus, Transcript):
+        number = len(stimulus.calls) if turn is None else turn
+        if not 1 <= number <= len(stimulus.calls):
+            raise InputError("no such model call", where="turn", expected=f"1..{len(stimulus.calls)}", found=turn)
+        shown = stimulus.delivered(number)
+        if shown is None:
+            raise UnfingerprintableError("what was delivered is not logged", where=f"turn {number}")
+        context, messages, unlogged = stimulus.calls[number - 1].context, shown, stimulus.unlogged & {"system", "tools", "opts"}
+    elif isinstance(stimulus, Mapping):
+        if turn is not None:
+            raise InputError("a turn names a model call of a transcript", where="turn", found=turn)
+        context, messages = parse_stimulus(stimulus, dropped)
+    else:
+        raise InputError("nothing to fingerprint", where="$", expected="a Transcript or a mapping", found=type(stimulus).__name__)
+    dropped |= {f"opts.{name}" for name in context.opts if name not in OPTIONS}
+    chain = _Chain(_Surroundings.of(context, unlogged))
+    chain.extend(messages)
+    return _seal(chain, messages, context, unlogged, dropped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFingerprint:
+    """The identity of what one model call was shown: hex ``stimulus``, ``chain`` and ``env``; None where not logged."""
+
+    turn: int
+    stimulus: str | None
+    chain: str | None
+    env: str | None
+    messages: int
+
+
+def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
+    """Fingerprint every model call in one pass: O(n) for a history that only grows.
+
+    Where a later input differs from an earlier one (a late edit, a compaction), the chain is rebuilt from the first
+    difference on, so that each turn's digest is of what *that* call was shown.
+
+    Examples
+    --------
+    >>> hi, yes = Message(role="user", content="hi"), Message(role="assistant", content="yes")
+    >>> from litmuskit.records import ModelCall
+    >>> call = ModelCall(turn=1, context=Context(system="s"), delivered=((0, 1),), proposed=yes)
+    >>> fingerprint_turns(Transcript(messages=(hi,), calls=(call,)))[0].stimulus[:12]
+    'd0eb6b34a6e7'
+    """
+    unlogged = transcript.unlogged & {"system", "tools", "opts"}
+    turns: list[TurnFingerprint] = []
+    chain: _Chain | None = None
+    previous = ModelCall(turn=1, context=Context(), delivered=(), proposed=None)
+    for call in transcript.calls:
+        if call.delivered is None:
+            turns.append(TurnFingerprint(turn=call.turn, stimulus=None, chain=None, env=None, messages=0))
+            continue
+        fresh = _added(previous.delivered or (), call.delivered)
+        if chain is None or fresh is None or call.context != previous.context:
+            same = chain is not None and call.context == previous.context
+            chain = _Chain(chain.surroundings if chain and same else _Surroundings.of(call.context, unlogged))
+            fresh = call.delivered
+        chain.extend(transcript.expand(fresh) or ())
+        previous, last = call, chain.chain[-1]
+        stimulus = chain.surroundings.stimuli([last])[0]
+        turns.append(
+            TurnFingerprint(turn=call.turn, stimulus=stimulus, chain=last.hex(), env=chain.env[-1].hex(), messages=len(chain.msg))
+        )
+    return tuple(turns)
+
+
+def _added(before: Ranges, after: Ranges) -> Ranges | None:
+    """What ``after`` shows beyond ``before``; None when ``before`` is no prefix of it."""
+    for index, (start, stop) in enumerate(before):
+        last = index == len(before) - 1
+        if index >= len(after) or after[index][0] != start or after[index][1] < stop or (after[index][1] > stop and not last):
+            return None
+        if last:
+            return ((stop, after[index][1]), *after[index + 1 :])
+    return after
