@@ -7,12 +7,17 @@ mathematics). `safe_text` makes the characters visible and harmless; the rendere
 
 from __future__ import annotations
 
+import csv
 import html
+import io
+import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any 
+from functools import cache
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,55 +28,79 @@ CSS = (
     ".litmuskit table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     ".litmuskit caption{caption-side:top;text-align:left;font-weight:600;padding:.3em 0}"
     ".litmuskit th,.litmuskit td{border-bottom:1px solid #8888;padding:.2em .7em;text-align:left;vertical-align:top}"
-    ".litmuskit td.number{text-align:right}"
-    ".litmuskit .text{unicode-bidi:isolate;direction:ltr;white-space:pre-wrap}"
+    ".litmuskit td{unicode-bidi:isolate;white-space:pre-wrap;overflow-wrap:anywhere}"
+    ".litmuskit .number{text-align:right}"
 )
 
+# Printable by category, invisible by nature: Unicode's Default_Ignorable_Code_Point, and the blanks.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+)
+_FORMULA = re.compile(r"(^|;)(?=[\s\"']*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=')")
 
-@lru_cache(maxsize=4096)
-def _show_character(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    category = unicodedata.category(character)
-    invisible = category in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or code in {0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0}
-    spacing = category == "Zs" and character != " "
-    return f"\u27e8U+{code:04X}\u27e9" if invisible or selector or spacing else character
+
+def _name(character: str) -> str:
+    return f"\u27e8U+{ord(character):04X}\u27e9"
+
+
+class _Pictures(dict[int, str]):
+    """Code point to its visible form, worked out when first met (a table for `str.translate`)."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if code < 0x20:
+            shown = chr(0x2400 + code)
+        elif code == 0x7F:
+            shown = "\u2421"
+        else:
+            shown = character if character.isprintable() and not _UNSEEN.match(character) else _name(character)
+        return self.setdefault(code, shown)
+
+
+_PICTURES = _Pictures()
+_LINES = _Pictures({ord("\n"): "\n", ord("\t"): "\t"})
+
+
+@cache
+def _find_floods() -> re.Pattern[str]:
+    """Combining marks that open a line, or follow four others: they paint over their surroundings."""
+    marks = "".join(c for c in map(chr, range(0x300, 0x1F000)) if unicodedata.category(c)[0] == "M" and c.isprintable())
+    return re.compile(f"(?:^|(?<=[{marks}]{{4}}))[{marks}]+", re.MULTILINE)
 
 
 def safe_text(text: object, *, limit: int | None = None, newlines: bool = False) -> str:
     r"""Make a hostile string visible and inert as plain text.
 
-    Controls become pictures, invisible and direction-changing characters are named, and a cut made here is announced in
-    words that no harness uses for its own.
+    Controls become pictures, invisible and direction-changing characters are named, and so is every combining mark after the
+    fourth on a letter. A cut made here is announced in words that no harness uses for its own.
 
     Parameters
     ----------
     text : object
         Anything; ``str`` is taken first.
     limit : int, optional
-        Characters shown at most.
+        Characters shown at most, from 0.
     newlines : bool
         Keep line feeds and tabs (for a terminal block or ``<pre>``).
 
     Returns
     -------
     str
-        Printable text without surrogates, controls or invisible characters.
+        Printable text that encodes to UTF-8. Passing it through again changes nothing.
 
     Examples
     --------
     >>> safe_text("ok\x1b[8m\u202egnp.exe")
     'ok␛[8m⟨U+202E⟩gnp.exe'
+    >>> safe_text("abcdef", limit=3)
+    'abc [display shortened: 3 of 6 characters shown]'
     """
     whole = text if isinstance(text, str) else str(text)
     shown = whole if limit is None else whole[:limit]
-    if not (shown.isascii() and shown.isprintable()):
-        kept = "\n\t" if newlines else ""
-        shown = "".join(c if (" " <= c < "\x7f" or c in kept) else _show_character(c) for c in shown)
+    if not shown.isprintable() or _UNSEEN.search(shown):
+        shown = shown.translate(_LINES if newlines else _PICTURES)
+    if not shown.isascii():
+        shown = _find_floods().sub(lambda flood: "".join(map(_name, flood[0])), shown)
     if limit is not None and len(whole) > limit:
         shown += f" [display shortened: {limit:,} of {len(whole):,} characters shown]"
     return shown
@@ -91,36 +120,59 @@ def safe_html(text: object, *, limit: int | None = None, newlines: bool = False)
 def csv_cell(value: object) -> object:
     """A cell no spreadsheet takes for a formula: text that starts like one gets a leading apostrophe.
 
-    Numbers pass untouched. See OWASP, *CSV Injection*.
+    So does text after a semicolon, where half of the world's spreadsheets split. Numbers pass; absent values are empty. See
+    OWASP, *CSV Injection*.
 
     Examples
     --------
-    >>> csv_cell("=HYPERLINK(1)"), csv_cell(-2), csv_cell("plain")
-    ("'=HYPERLINK(1)", -2, 'plain')
+    >>> csv_cell("=HYPERLINK(1)"), csv_cell("a;=1+1"), csv_cell(-2), csv_cell("plain")
+    ("'=HYPERLINK(1)", "a;'=1+1", -2, 'plain')
     """
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = safe_text(value)
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "'", "\u2409", "\u240d", "\uff1d", "\uff0b", "\uff0d", "\uff20"} else text
+    plain = _simplify(value)
+    return _FORMULA.sub(r"\1'", safe_text(plain)) if isinstance(plain, str) else plain
 
 
-def format_cell(value: object) -> str:
-    """One value as fixed-digit text; absent values are an en dash, never an empty cell or a zero.
+def format_cell(value: object, *, limit: int | None = None) -> str:
+    """One value as fixed-digit safe text; absent values are an en dash, never an empty cell or a zero.
 
     Examples
     --------
     >>> format_cell(0.1), format_cell(3), format_cell(None), format_cell(True)
     ('0.1000', '3', '–', 'yes')
     """
-    if value is None or value != value:
+    plain = _simplify(value)
+    if plain is None:
         return "\u2013"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return safe_text(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    if isinstance(plain, float):
+        return f"{plain:.4f}" if abs(plain) < 1e6 else f"{plain:.4g}"
+    return f"{plain:,}" if isinstance(plain, int) else safe_text(plain, limit=limit)
+
+
+def _simplify(value: object) -> str | bool | int | float | None:
+    """Numbers of other libraries as Python's own, not-a-number as None; what is no number, or too long to print, as text."""
+    kind = type(value).__name__
+    if value is None or kind in {"NAType", "NaTType"}:
+        return None
+    if isinstance(value, str | bool) or kind in {"bool", "bool_"}:
+        return value if isinstance(value, str) else bool(value)
+    if isinstance(value, Integral):
+        number = int(value)
+        return number if number.bit_length() < 256 else f"integer of {number.bit_length():,} bits"
+    if isinstance(value, Real):
+        return None if math.isnan(value) else float(value)
+    return str(value)
+
+
+def _is_number(value: object) -> bool:
+    plain = _simplify(value)
+    return isinstance(plain, int | float) and not isinstance(plain, bool)
+
+
+def _measure(text: str) -> int:
+    """Columns that a text takes in a terminal."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +184,7 @@ class Table(Sequence[tuple[Any, ...]]):
     >>> t = Table(columns=("rung", "rate"), rows=(("calibrated", 0.25),), caption="ladder")
     >>> print(t.to_text())
     ladder
-    rung        rate
+    rung          rate
     ----------  ------
     calibrated  0.2500
     """
@@ -163,48 +215,48 @@ class Table(Sequence[tuple[Any, ...]]):
 
     def to_text(self, *, limit: int = 60) -> str:
         """The table for a terminal, every cell through `safe_text`; ``limit`` is characters per cell."""
-        body = [[safe_text(format_cell(cell), limit=limit) for cell in row] for row in self.rows]
-        head = [safe_text(c) for c in self.columns]
-        widths = [max(len(r[i]) for r in [head, *body]) for i in range(len(head))]
-        numeric = [any(_is_number(r[i]) for r in self.rows) for i in range(len(head))]
+        head, *body = [[format_cell(cell, limit=limit) for cell in row] for row in (self.columns, *self.rows)]
+        widths = [max(map(_measure, column)) for column in zip(head, *body, strict=True)]
+        numeric = self._find_numeric()
 
-        def line(cells: Sequence[str]) -> str:
-            pairs = zip(cells, widths, numeric, strict=True)
-            return "  ".join(c.rjust(w) if n else c.ljust(w) for c, w, n in pairs).rstrip()
+        def join(cells: Sequence[str]) -> str:
+            pads = [" " * (width - _measure(cell)) for width, cell in zip(widths, cells, strict=True)]
+            aligned = zip(numeric, pads, cells, strict=True)
+            return "  ".join(pad + cell if right else cell + pad for right, pad, cell in aligned).rstrip()
 
-        rule = "  ".join("-" * w for w in widths)
-        lines = [line(head), rule, *(line(r) for r in body)]
-        return "\n".join([*([safe_text(self.caption)] if self.caption else []), *lines, *([safe_text(self.note)] if self.note else [])])
+        rule = "  ".join("-" * width for width in widths)
+        lines = (safe_text(self.caption), join(head), rule, *map(join, body), safe_text(self.note))
+        return "\n".join(line for line in lines if line)
 
     def to_csv(self) -> str:
         """The table as CSV that opens as text in a spreadsheet."""
-        import csv
-        import io
-
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([csv_cell(c) for c in self.columns])
-        writer.writerows([[csv_cell(c) for c in row] for row in self.rows])
+        writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerows([csv_cell(cell) for cell in row] for row in (self.columns, *self.rows))
         return out.getvalue()
 
+    def _find_numeric(self) -> list[bool]:
+        return [any(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
+
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{safe_html(c)}</th>' for c in self.columns)
-        body = "".join(f"<tr>{''.join(_html_cell(c) for c in row)}</tr>" for row in self.rows)
+        kinds = ["number" if numeric else "text" for numeric in self._find_numeric()]
+
+        def mark(tag: str, cells: Sequence[Any]) -> str:
+            pairs = zip(kinds, cells, strict=True)
+            return "".join(f'<{tag} class="{kind}">{_html_cell(cell)}</{tag[:2]}>' for kind, cell in pairs)
+
+        body = "".join(f"<tr>{mark('td', row)}</tr>" for row in self.rows)
         caption = f"<caption>{safe_html(self.caption)}</caption>" if self.caption else ""
         note = f"<p>{safe_html(self.note)}</p>" if self.note else ""
+        head = mark('th scope="col"', self.columns)
         return (
-            f'<div class="litmuskit tex2jax_ignore mathjax_ignore"><style>{CSS}</style>'
+            f'<div class="litmuskit tex2jax_ignore mathjax_ignore" dir="ltr"><style>{CSS}</style>'
             f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
         )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _html_cell(value: object) -> str:
-    kind = "number" if _is_number(value) else "text"
-    return f'<td class="{kind}">{safe_html(format_cell(value), limit=2000)}</td>'
+    return html.escape(format_cell(value, limit=2000))
 
 
 class Tabular:
@@ -222,5 +274,3 @@ class Tabular:
 
     def _repr_html_(self) -> str:
         return self.to_table()._repr_html_()
-
-
