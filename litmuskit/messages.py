@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litmuskit.errors import UnfingerprintableError
 from litmuskit.records import Context, Message, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["parse_message", "parse_stimulus"]
 
@@ -23,9 +25,15 @@ _STIMULUS_KEYS = frozenset({"system", "tools", "opts", "messages", "decode"})
 
 
 def parse_stimulus(stimulus: Mapping[str, Any], dropped: set[str]) -> tuple[Context, tuple[Message, ...]]:
+    """``{system, tools, opts, messages}`` as records; keys that are no part of a stimulus are added to ``dropped``."""
     system, tools = stimulus.get("system"), stimulus.get("tools")
     opts, messages = stimulus.get("opts"), stimulus.get("messages")
-    for name, value, kinds in (("system", system, str), ("tools", tools, list), ("opts", opts, dict), ("messages", messages, list)):
+    for name, value, kinds in (
+        ("system", system, str),
+        ("tools", tools, list),
+        ("opts", opts, dict),
+        ("messages", messages, list),
+    ):
         if value is not None and not isinstance(value, kinds):
             raise UnfingerprintableError("wrong type", where=f"$.{name}", expected=kinds.__name__, found=type(value).__name__)
     dropped |= {str(key) for key in stimulus if key not in _STIMULUS_KEYS}

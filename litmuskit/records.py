@@ -291,6 +291,7 @@ class Harness:
 class Episode:
     """One run of one agent on one instance.
 
+    ``run`` identifies the execution itself (a sample's uuid), so that a copy is known wherever it stands (None: not logged).
     ``attacked`` is False for a run without any payload, whose label says nothing about violations. ``payloads`` maps an
     injection vector to its configured text (None: not logged); ``carriers`` names the tools known to return it. ``events``
     is None when the harness does not declare alterations. ``live`` holds stimulus digests recorded before each model call.
@@ -304,6 +305,7 @@ class Episode:
     labels: tuple[Label, ...]
     harness: Harness
     epoch: int = 1
+    run: str | None = None
     attacked: bool = True
     status: Status = "finished"
     error: str | None = None

@@ -26,7 +26,7 @@ the same have one env. A part the log does not hold is hashed under its own tag 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -80,7 +80,7 @@ def _json(value: Any, where: str) -> bytes:
 _tool_digests: dict[bytes, bytes] = {}
 
 
-def _digest_tool(schema: Mapping[str, Any], where: str) -> bytes:
+def _digest_tool(schema: Any, where: str) -> bytes:
     """One tool's digest, remembered across records by content (never by identity: a list may change under its id)."""
     try:
         key = marshal.dumps(schema, 2)
@@ -209,7 +209,11 @@ class _Chain:
         self.env = [surroundings.seed("env/0")]
 
     def extend(self, messages: Iterable[Message]) -> None:
-        chain_head, env_head, agent_head = _head("chain", 2) + _DIGEST_FRAME, _head("env", 2) + _DIGEST_FRAME, _head("env/agent", 1)
+        chain_head, env_head, agent_head = (
+            _head("chain", 2) + _DIGEST_FRAME,
+            _head("env", 2) + _DIGEST_FRAME,
+            _head("env/agent", 1),
+        )
         for message in messages:
             msg, obs = _digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
             self.msg.append(msg)
@@ -271,7 +275,9 @@ class Fingerprint(Tabular):
         return {"spec": SPEC, **values, "unlogged": list(self.unlogged), "dropped": list(self.dropped)}
 
 
-def _seal(chain: _Chain, messages: Sequence[Message], context: Context, unlogged: Iterable[str], dropped: Iterable[str]) -> Fingerprint:
+def _seal(
+    chain: _Chain, messages: Sequence[Message], context: Context, unlogged: Iterable[str], dropped: Iterable[str]
+) -> Fingerprint:
     around = chain.surroundings
     return Fingerprint(
         system=around.system.hex(),
@@ -311,7 +317,7 @@ def fingerprint(stimulus: Transcript | Mapping[str, Any], *, turn: int | None = 
     --------
     >>> fp = fingerprint({"system": "s", "tools": [], "opts": {}, "messages": [{"role": "user", "content": "hi"}]})
     >>> fp
-    Fingerprint(litmuskit-fp/1 d0eb6b34a6e7, 0 tools, 1 messages)
+    Fingerprint(litmuskit-fp/1 f13f12861379, 0 tools, 1 messages)
     """
     dropped: set[str] = set()
     unlogged: frozenset[str] = frozenset()
@@ -328,7 +334,9 @@ def fingerprint(stimulus: Transcript | Mapping[str, Any], *, turn: int | None = 
             raise InputError("a turn names a model call of a transcript", where="turn", found=turn)
         context, messages = parse_stimulus(stimulus, dropped)
     else:
-        raise InputError("nothing to fingerprint", where="$", expected="a Transcript or a mapping", found=type(stimulus).__name__)
+        raise InputError(
+            "nothing to fingerprint", where="$", expected="a Transcript or a mapping", found=type(stimulus).__name__
+        )
     dropped |= {f"opts.{name}" for name in context.opts if name not in OPTIONS}
     chain = _Chain(_Surroundings.of(context, unlogged))
     chain.extend(messages)
@@ -358,7 +366,7 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
     >>> from litmuskit.records import ModelCall
     >>> call = ModelCall(turn=1, context=Context(system="s"), delivered=((0, 1),), proposed=yes)
     >>> fingerprint_turns(Transcript(messages=(hi,), calls=(call,)))[0].stimulus[:12]
-    'd0eb6b34a6e7'
+    'f13f12861379'
     """
     unlogged = transcript.unlogged & {"system", "tools", "opts"}
     turns: list[TurnFingerprint] = []
@@ -377,7 +385,9 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
         previous, last = call, chain.chain[-1]
         stimulus = chain.surroundings.stimuli([last])[0]
         turns.append(
-            TurnFingerprint(turn=call.turn, stimulus=stimulus, chain=last.hex(), env=chain.env[-1].hex(), messages=len(chain.msg))
+            TurnFingerprint(
+                turn=call.turn, stimulus=stimulus, chain=last.hex(), env=chain.env[-1].hex(), messages=len(chain.msg)
+            )
         )
     return tuple(turns)
 

@@ -1,0 +1,136 @@
+"""Where two stimuli part: which component, which tool, which turn, and whose doing it was."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from litmuskit.display import Table, Tabular
+from litmuskit.records import Transcript
+from litmuskit.stimulus import Fingerprint, fingerprint
+
+__all__ = ["Comparison", "compare"]
+
+Stimulus = Fingerprint | Transcript | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One component that differs: its ``index`` (tool or message, from 0), both digests, and what kind of difference."""
+
+    component: str
+    index: int | None
+    left: str | None
+    right: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Tabular):
+    """The differences between two stimuli; ``by`` names whose doing the first one is.
+
+    ``by`` is ``agent`` when every harness-supplied part up to there is equal (env goes on alike, chain does not),
+    ``harness`` when one differs, and None when nothing does.
+    """
+
+    equal: bool
+    differences: tuple[Difference, ...]
+    first_message: int | None
+    by: str | None
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __repr__(self) -> str:
+        if self.equal:
+            return "Comparison(equal)"
+        return f"Comparison(differ in {', '.join(dict.fromkeys(d.component for d in self.differences))}, by the {self.by})"
+
+    def to_table(self) -> Table:
+        """One row per difference."""
+        rows = tuple((d.component, d.index, (d.left or "")[:16], (d.right or "")[:16], d.detail) for d in self.differences)
+        return Table(columns=("component", "index", "left", "right", "detail"), rows=rows, caption=repr(self))
+
+
+def compare(left: Stimulus, right: Stimulus) -> Comparison:
+    """Localise the difference between two stimuli.
+
+    Parameters
+    ----------
+    left, right : Fingerprint, Transcript or mapping
+        Fingerprints, or anything `fingerprint` takes.
+
+    Returns
+    -------
+    Comparison
+        Empty and true when the two are the same stimulus.
+
+    Examples
+    --------
+    >>> a = {"system": "s", "messages": [{"role": "user", "content": "pay"}]}
+    >>> b = {"system": "s", "messages": [{"role": "user", "content": "pay!"}]}
+    >>> compare(a, b)
+    Comparison(differ in message, by the harness)
+    """
+    a, b = (x if isinstance(x, Fingerprint) else fingerprint(x) for x in (left, right))
+    around = _compare_surroundings(a, b)
+    first = _first_difference(a, b)
+    found = around if first is None else [*around, _describe_message(a, b, first)]
+    equal = a.stimulus[-1] == b.stimulus[-1]
+    by = None if equal else "agent" if not around and _is_agents(a, b, first or 0) else "harness"
+    return Comparison(equal=equal, differences=tuple(found), first_message=first, by=by)
+
+
+def _compare_surroundings(a: Fingerprint, b: Fingerprint) -> list[Difference]:
+    found = [
+        Difference(component=name, index=None, left=x, right=y, detail="text differs" if name == "system" else "options differ")
+        for name, x, y in (("system", a.system, b.system), ("opts", a.opts, b.opts))
+        if x != y
+    ]
+    if a.tools == b.tools:
+        return found
+    if a.toolset == b.toolset:
+        return [*found, Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="order only")]
+    for index in range(max(len(a.tool), len(b.tool))):
+        x = a.tool[index] if index < len(a.tool) else None
+        y = b.tool[index] if index < len(b.tool) else None
+        if x != y:
+            detail = "schema differs" if x and y else f"only in the {'left' if x else 'right'}"
+            found.append(Difference(component="tool", index=index, left=x, right=y, detail=detail))
+    if not any(d.component == "tool" for d in found):
+        found.append(Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="not logged on one side"))
+    return found
+
+
+def _first_difference(a: Fingerprint, b: Fingerprint) -> int | None:
+    """The first message at which the two part: the shared prefix of msg digests, by bisection over the chains."""
+    length = min(len(a.msg), len(b.msg))
+    if a.chain[0] == b.chain[0]:
+        first = bisect_left(range(length + 1), 1, key=lambda i: int(a.chain[i] != b.chain[i])) - 1
+    else:
+        first = next((i for i in range(length) if a.msg[i] != b.msg[i]), length)
+    return None if first == length == max(len(a.msg), len(b.msg)) else first
+
+
+def _is_agents(a: Fingerprint, b: Fingerprint, first: int) -> bool:
+    """Whether the first differing message is the agent's own: env goes on alike where chain does not."""
+    if first < min(len(a.msg), len(b.msg)):
+        return a.env[first + 1] == b.env[first + 1]
+    longer = a if len(a.msg) > len(b.msg) else b
+    return longer.roles[first] == "assistant"
+
+
+def _describe_message(a: Fingerprint, b: Fingerprint, index: int) -> Difference:
+    left, right = (x.msg[index] if index < len(x.msg) else None for x in (a, b))
+    roles = [x.roles[index] for x in (a, b) if index < len(x.roles)]
+    if left is None or right is None:
+        detail = f"only the {'right' if left is None else 'left'} goes on ({roles[0]})"
+    elif roles[0] != roles[1]:
+        detail = f"{roles[0]} against {roles[1]}"
+    elif roles[0] == "tool" and a.obs[index] == b.obs[index]:
+        detail = "same observation, bound to another call or with another error"
+    else:
+        detail = f"{roles[0]} message differs"
+    return Difference(component="message", index=index, left=left, right=right, detail=detail)
