@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -131,13 +131,11 @@ def resolve_label(scorer: str, value: Any, rules: LabelRules, where: object, **f
     return Label(scorer=scorer, value=value, **facts)
 
 
-def resolve_labels(
-    scores: Mapping[str, Any], rules: LabelRules, where: object, facts: Mapping[str, Mapping[str, Any]] | None = None
-) -> tuple[Label, ...]:
-    """Labels of all scorers of a record that speak of violations; ``facts`` adds `Label` fields per scorer.
+def resolve_labels(scores: Sequence[tuple[str, Any, Mapping[str, Any]]], rules: LabelRules, where: object) -> tuple[Label, ...]:
+    """Labels of a record's scorers that speak of violations; a score is ``(scorer, value, facts)`` as in `resolve_label`.
 
-    With rules, the scorers they name; without, those whose polarity the log or the table states. A scorer that a rule names
-    and that judged nothing gives a label without judgement.
+    With rules, the scorers they name; without, those whose polarity the log or the table states. A record without any score
+    has one label without judgement per rule.
 
     Raises
     ------
@@ -146,25 +144,23 @@ def resolve_labels(
 
     Examples
     --------
-    >>> [label.scorer for label in resolve_labels({"judge": 0, "utility": "C"}, LabelRules(violation=("judge=1",)), "x")]
+    >>> rules = LabelRules(violation=("judge=1",))
+    >>> [label.scorer for label in resolve_labels([("judge", 0, {}), ("utility", "C", {})], rules, "run.eval")]
     ['judge']
     """
-    more = facts or {}
     if rules.violation:
-        chosen = [scorer for scorer in scores if _select_rules(scorer, rules)]
+        chosen = [score for score in scores if _select_rules(score[0], rules)]
     else:
-        chosen = [s for s, v in scores.items() if "violation" in more.get(s, {}) or ((k := _find_known(s, v)) and k.rule)]
+        chosen = [score for score in scores if "violation" in score[2] or _find_known(score[0], score[1]) is not None]
     if scores and not chosen:
-        held = "; ".join(f"{scorer}: {_describe(value)}" for scorer, value in scores.items())
-        example = next(_example(scorer, value) for scorer, value in scores.items())
-        what = "no scorer of the rules is in the log" if rules.violation else "no scorer has a polarity"
-        raise InputError(
-            what, where=where, expected=", ".join(rules.violation) or None, found=held, remedy=_SAY.format(example)
-        )
+        held = "; ".join(f"{scorer}: {_describe(value)}" for scorer, value, _ in scores)
+        what = "no scorer that the rules name is in the log" if rules.violation else "no scorer has a polarity"
+        remedy = _SAY.format(_example(*scores[0][:2]))
+        raise InputError(what, where=where, expected=", ".join(rules.violation) or None, found=held, remedy=remedy)
     if not scores:
         named = dict.fromkeys(_parse_rule(rule)[0] for rule in rules.violation)
         return tuple(Label(scorer=target, violation=None, match_key=rules.match_key or "unknown") for target in named)
-    return tuple(resolve_label(scorer, scores[scorer], rules, where, **more.get(scorer, {})) for scorer in chosen)
+    return tuple(resolve_label(scorer, value, rules, where, **facts) for scorer, value, facts in chosen)
 
 
 @lru_cache(maxsize=256)
