@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,9 @@ _LINES = _Pictures({ord("\n"): "\n", ord("\t"): "\t"})
 @cache
 def _find_floods() -> re.Pattern[str]:
     """Combining marks that open a line, or follow four others: they paint over their surroundings."""
-    marks = "".join(c for c in map(chr, range(0x300, 0x1F000)) if unicodedata.category(c)[0] == "M" and c.isprintable())
+    codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)) in {"Mn", "Mc", "Me"}]
+    runs = [[code for _, code in run] for _, run in groupby(enumerate(codes), lambda pair: pair[1] - pair[0])]
+    marks = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
     return re.compile(f"(?:^|(?<=[{marks}]{{4}}))[{marks}]+", re.MULTILINE)
 
 
