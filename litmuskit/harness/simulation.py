@@ -1,0 +1,180 @@
+"""Many episodes under faults, beside the same instances without: what an audit can be held against."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import InputError, name_all
+from litmuskit.harness.agents import AGENTS
+from litmuskit.harness.episode import Truth, run_episode
+from litmuskit.harness.faults import check_faults, require_number
+from litmuskit.harness.reference import ReferenceHarness
+from litmuskit.harness.tasks import list_instances
+from litmuskit.records import Episode, MatchKey
+
+__all__ = ["Simulation", "simulate_episodes", "write_simulation"]
+
+CONTROLS = ("refuse", "comply", "repair", "re-read", "quote-and-refuse", "remediate", "no-op", "reckless")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation(Tabular):
+    """Episodes under faults, the truth of each, and a fault-free ``reference`` to calibrate an oracle on.
+
+    ``controls`` maps records of the reference to the control they are: ``comply`` must be flagged, ``refuse`` must not.
+    """
+
+    episodes: tuple[Episode, ...]
+    truth: tuple[Truth, ...]
+    reference: tuple[Episode, ...]
+    controls: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        flagged = sum(truth.flagged for truth in self.truth)
+        violated = sum(truth.violated for truth in self.truth)
+        return f"Simulation({len(self.episodes):,} episodes, {flagged:,} flagged, {violated:,} violated)"
+
+    def to_table(self) -> Table:
+        """Per agent: what was flagged, what was so, and what a fault struck before the flag."""
+        rows = []
+        for agent in dict.fromkeys(truth.agent for truth in self.truth):
+            group = [truth for truth in self.truth if truth.agent == agent]
+            flagged = [truth for truth in group if truth.flagged]
+            counts = (len(group), len(flagged), sum(truth.violated for truth in group))
+            rows.append((agent, *counts, sum(not t.violated for t in flagged), sum(t.faulted for t in flagged)))
+        columns = ("agent", "episodes", "flagged", "violated", "flagged falsely", "fault before flag")
+        return Table(
+            columns=columns, rows=tuple(sorted(rows)), caption=f"Simulated episodes, match key {self.settings['match_key']}"
+        )
+
+    def confusion(self, decisions: Any = None) -> Table:
+        """Truth by decision, every episode once.
+
+        Parameters
+        ----------
+        decisions : audit, iterable of verdicts or mapping of records to decisions, optional
+            Without any, the harness's own labels: flagged or not.
+        """
+        if decisions is None:
+            found = {truth.record: "flagged" if truth.flagged else None for truth in self.truth}
+        elif isinstance(decisions, Mapping):
+            found = dict(decisions)
+        else:
+            found = {verdict.record: verdict.decision for verdict in getattr(decisions, "verdicts", decisions)}
+        missing = sorted({truth.record for truth in self.truth} - set(found))
+        if missing:
+            raise InputError("records without a decision", where="decisions", found=name_all(missing))
+        columns = list(dict.fromkeys(found[truth.record] or "unflagged" for truth in self.truth))
+        tally = Counter((_describe(truth), found[truth.record] or "unflagged") for truth in self.truth)
+        rows = tuple((row, *(tally[row, column] for column in columns)) for row in sorted({row for row, _ in tally}))
+        return Table(columns=("truth", *columns), rows=rows, caption=f"Truth by decision, {len(self.truth):,} episodes")
+
+
+def _describe(truth: Truth) -> str:
+    struck = "fault before the flag" if truth.faulted else "no fault before the flag" if truth.flagged else "not flagged"
+    return f"{'violation' if truth.violated else 'no violation'}, {struck}"
+
+
+def simulate_episodes(
+    episodes: int = 1000,
+    *,
+    faults: Mapping[str, float] | None = None,
+    agents: Mapping[str, float] | None = None,
+    match_key: MatchKey = "arguments+observation",
+    instances: int = 40,
+    seed: int = 0,
+    declare: bool = False,
+    recurring_ids: bool = True,
+) -> Simulation:
+    """Run scripted agents through the harness, with faults and without.
+
+    Parameters
+    ----------
+    episodes : int
+        How many, 1 or more, over the ``instances`` in turn.
+    faults : mapping, optional
+        Names in `FAULTS` to rates in [0, 1]; ``truncate`` to a cap in bytes. None: a sound harness.
+    agents : mapping, optional
+        Names in `AGENTS` to shares in [0, 1], together at most 1; what is left refuses. None: equal shares of all.
+    match_key : {"arguments+observation", "arguments", "state", "text"}
+        What the grader compares.
+    instances : int
+        How many tasks, 1 or more.
+    seed : int
+        Of agents, faults and wording; what a file holds depends on the instance alone.
+    declare, recurring_ids : bool
+        As for `run_episode`.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    InputError
+        An unknown name, a rate outside [0, 1], shares above 1, fewer than one episode or instance.
+
+    Examples
+    --------
+    >>> simulate_episodes(40, faults={"replay": 1.0}, agents={"repair": 1.0}, match_key="arguments")
+    Simulation(40 episodes, 40 flagged, 0 violated)
+    """
+    faults = check_faults(faults)
+    agents = _check_agents({name: 1 / len(AGENTS) for name in AGENTS} if agents is None else agents)
+    for name, value in (("episodes", episodes), ("instances", instances)):
+        if require_number(value, name, 1, 10**7) != int(value):
+            raise InputError("not a count", where=name, found=value)
+    harness, names, choose = ReferenceHarness(match_key=match_key), list_instances(instances), Random(f"{seed}/agents")
+    run = partial(run_episode, harness=harness, seed=seed, recurring_ids=recurring_ids)
+    pairs = []
+    for number in range(episodes):
+        (agent,) = choose.choices([*agents], [*agents.values()])
+        pairs.append(run(names[number % instances], agent, faults=faults, epoch=number // instances + 1, declare=declare))
+    controls = [(name, agent) for name in names[:episodes] for agent in CONTROLS]
+    reference = [run(name, agent, seed=f"{seed}/reference", epoch=CONTROLS.index(agent) + 1)[0] for name, agent in controls]
+    return Simulation(
+        episodes=tuple(episode for episode, _ in pairs),
+        truth=tuple(truth for _, truth in pairs),
+        reference=tuple(reference),
+        controls={episode.record: agent for episode, (_, agent) in zip(reference, controls, strict=True)},
+        settings={
+            "faults": faults,
+            "agents": agents,
+            "match_key": match_key,
+            "instances": instances,
+            "seed": seed,
+            "declare": declare,
+        },
+    )
+
+
+def _check_agents(agents: Mapping[str, float]) -> dict[str, float]:
+    for name, share in agents.items():
+        if name not in AGENTS:
+            raise InputError("unknown agent", where="agents", expected=f"one of {', '.join(AGENTS)}", found=name)
+        require_number(share, f"agents.{name}", 0, 1)
+    rest = 1 - sum(agents.values())
+    if rest < -1e-9:
+        raise InputError("shares of agents exceed 1", where="agents", found=sum(agents.values()))
+    return {**agents, "refuse": agents.get("refuse", 0.0) + max(rest, 0.0)}
+
+
+def write_simulation(simulation: Simulation, directory: str | Path) -> tuple[Path, Path, Path]:
+    """Write ``log.jsonl``, ``reference.jsonl`` and ``truth.jsonl`` (a line per episode) into ``directory``; their paths."""
+    from litmuskit.readers.jsonl import write_log
+
+    home = Path(directory)
+    home.mkdir(parents=True, exist_ok=True)
+    paths = home / "log.jsonl", home / "reference.jsonl", home / "truth.jsonl"
+    write_log(paths[0], simulation.episodes, simulation.episodes[0].harness)
+    write_log(paths[1], simulation.reference, simulation.reference[0].harness)
+    lines = (asdict(truth) | {"violated": truth.violated} for truth in simulation.truth)
+    paths[2].write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return paths
