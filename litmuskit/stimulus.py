@@ -25,174 +25,28 @@ the same have one env. A part the log does not hold is hashed under its own tag 
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
-from struct import Struct
 from typing import Any
 
-from litmuskit.canonical import canonicalize
 from litmuskit.display import Table, Tabular
-from litmuskit.errors import CanonicalizationError, InputError, UnfingerprintableError
+from litmuskit.errors import InputError, UnfingerprintableError
+from litmuskit.framing import (
+    DIGEST_FRAME,
+    OPTIONS,
+    SPEC,
+    Aliases,
+    Surroundings,
+    canonical_part,
+    digest_message,
+    digest_parts,
+    frame_head,
+)
 from litmuskit.messages import parse_stimulus
 from litmuskit.records import Context, Message, ModelCall, Ranges, Transcript
 
 __all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "fingerprint", "fingerprint_turns"]
-
-SPEC = "litmuskit-fp/1"
-OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format")
-_DIGEST_FRAME = (32).to_bytes(8, "big")
-
-
-_length = Struct(">Q").pack
-
-
-def _frame(part: bytes) -> bytes:
-    return _length(len(part)) + part
-
-
-@lru_cache(maxsize=1024)
-def _head(tag: str, count: int) -> bytes:
-    return _frame(SPEC.encode()) + _frame(tag.encode()) + _length(count)
-
-
-def digest_parts(tag: str, *parts: bytes) -> bytes:
-    """D(tag; parts): SHA-256 over the framed parts (32 bytes)."""
-    return sha256(_head(tag, len(parts)) + b"".join([_length(len(part)) + part for part in parts])).digest()
-
-
-def _text_parts(text: str) -> tuple[bytes, bytes]:
-    try:
-        return b"utf-8", text.encode()
-    except UnicodeEncodeError:
-        return b"utf-8-surrogatepass", text.encode("utf-8", "surrogatepass")
-
-
-def _json(value: Any, where: str) -> bytes:
-    try:
-        return canonicalize(value, where)
-    except CanonicalizationError as error:
-        raise UnfingerprintableError(error.what, where=error.where, expected=error.expected, found=error.found) from error
-
-
-_tool_digests: dict[bytes, bytes] = {}
-
-
-def _digest_tool(schema: Any, where: str) -> bytes:
-    """One tool's digest, remembered across records by content (never by identity: a list may change under its id)."""
-    try:
-        key = marshal.dumps(schema, 2)
-    except ValueError:
-        return digest_parts("tool", _json(schema, where))
-    found = _tool_digests.get(key)
-    if found is None:
-        found = digest_parts("tool", _json(schema, where))
-        if len(_tool_digests) > 10_000:
-            _tool_digests.clear()
-        _tool_digests[key] = found
-    return found
-
-
-def digest_observation(content: Any, where: str = "$") -> bytes:
-    """The obs digest of exact delivered content: bytes, text, a list of blocks, or None for nothing at all."""
-    if isinstance(content, str):
-        form, text = _text_parts(content)
-        return sha256(b"".join((_head("obs", 2), _frame(form), _length(len(text)), text))).digest()
-    if isinstance(content, bytes):
-        return digest_parts("obs", b"bytes", content)
-    if content is None:
-        return digest_parts("obs")
-    return digest_parts("obs", b"json", _json(content, where))
-
-
-def digest_arguments(arguments: Mapping[str, Any] | str, where: str = "$") -> bytes:
-    """Digest of a call's arguments alone: the manifest's key for the observation that answers it."""
-    return digest_parts("arguments", *_argument_parts(arguments, where))
-
-
-def _argument_parts(arguments: Mapping[str, Any] | str, where: str) -> tuple[bytes, bytes]:
-    if isinstance(arguments, str):
-        return b"text", _text_parts(arguments)[1]
-    return b"json", _json(arguments, where)
-
-
-class _Aliases(dict[str | int, bytes]):
-    """Call ids become c0, c1... by first appearance; calls and replies without an id are linked in order."""
-
-    __slots__ = ("_unanswered",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unanswered: list[int] = []
-
-    def __missing__(self, key: str | int) -> bytes:
-        alias = self[key] = b"c%d" % len(self)
-        return alias
-
-    def name_call(self, call_id: str | None) -> bytes:
-        if call_id is not None:
-            return self[call_id]
-        self._unanswered.append(len(self))
-        return self[len(self)]
-
-    def name_reply(self, call_id: str | None) -> bytes:
-        if call_id is not None:
-            return self[call_id]
-        return self[self._unanswered.pop(0) if self._unanswered else len(self)]
-
-
-def _digest_message(message: Message, aliases: _Aliases, where: str) -> tuple[bytes, bytes | None]:
-    """``(msg, obs)`` of one message; obs is None unless it is a tool's reply."""
-    content, role = message.content, message.role
-    if role == "tool":
-        obs = digest_observation(content, where)
-        alias = aliases.name_reply(message.tool_call_id)
-        error = () if message.error is None else (b"error", _text_parts(message.error)[1])
-        return digest_parts("msg", b"tool", b"reply-to", alias, b"obs", obs, *error), obs
-    pieces: tuple[bytes, ...] = (role.encode(),)
-    if isinstance(content, str):
-        pieces += (b"text", *_text_parts(content))
-    elif isinstance(content, bytes):
-        pieces += (b"bytes", content)
-    elif content is not None:
-        pieces += (b"json", _json(content, f"{where}.content"))
-    for index, call in enumerate(message.tool_calls):
-        arguments = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
-        pieces += (b"call", digest_parts("call", aliases.name_call(call.id), call.name.encode(), *arguments))
-    return digest_parts("msg", *pieces), None
-
-
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """Digests of what surrounds the messages."""
-
-    system: bytes
-    tool: tuple[bytes, ...]
-    tools: bytes
-    opts: bytes
-
-    @classmethod
-    def of(cls, context: Context, unlogged: frozenset[str]) -> _Surroundings:
-        system = context.system
-        parts = () if system is None else _text_parts(system)
-        tool = tuple(_digest_tool(schema, f"$.tools[{i}]") for i, schema in enumerate(context.tools))
-        options = {name: context.opts[name] for name in OPTIONS if context.opts.get(name) is not None}
-        return cls(
-            system=digest_parts("system/unlogged") if "system" in unlogged else digest_parts("system", *parts),
-            tool=tool,
-            tools=digest_parts("tools/unlogged") if "tools" in unlogged else digest_parts("tools", *tool),
-            opts=digest_parts("opts/unlogged") if "opts" in unlogged else digest_parts("opts", _json(options, "$.opts")),
-        )
-
-    def seed(self, tag: str) -> bytes:
-        return digest_parts(tag, self.system, self.tools, self.opts)
-
-    def stimuli(self, chains: Iterable[bytes]) -> list[str]:
-        parts = (self.system, self.tools, self.opts)
-        head = _head("stimulus", 4) + b"".join(_DIGEST_FRAME + part for part in parts) + _DIGEST_FRAME
-        return [sha256(head + chain).hexdigest() for chain in chains]
 
 
 class _Chain:
@@ -200,9 +54,9 @@ class _Chain:
 
     __slots__ = ("aliases", "chain", "env", "msg", "obs", "surroundings")
 
-    def __init__(self, surroundings: _Surroundings) -> None:
+    def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
-        self.aliases = _Aliases()
+        self.aliases = Aliases()
         self.msg: list[bytes] = []
         self.obs: list[bytes | None] = []
         self.chain = [surroundings.seed("chain/0")]
@@ -210,19 +64,19 @@ class _Chain:
 
     def extend(self, messages: Iterable[Message]) -> None:
         chain_head, env_head, agent_head = (
-            _head("chain", 2) + _DIGEST_FRAME,
-            _head("env", 2) + _DIGEST_FRAME,
-            _head("env/agent", 1),
+            frame_head("chain", 2) + DIGEST_FRAME,
+            frame_head("env", 2) + DIGEST_FRAME,
+            frame_head("env/agent", 1),
         )
         for message in messages:
-            msg, obs = _digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
+            msg, obs = digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
             self.msg.append(msg)
             self.obs.append(obs)
-            self.chain.append(sha256(chain_head + self.chain[-1] + _DIGEST_FRAME + msg).digest())
+            self.chain.append(sha256(chain_head + self.chain[-1] + DIGEST_FRAME + msg).digest())
             if message.role == "assistant":
-                self.env.append(sha256(agent_head + _DIGEST_FRAME + self.env[-1]).digest())
+                self.env.append(sha256(agent_head + DIGEST_FRAME + self.env[-1]).digest())
             else:
-                self.env.append(sha256(env_head + self.env[-1] + _DIGEST_FRAME + (obs or msg)).digest())
+                self.env.append(sha256(env_head + self.env[-1] + DIGEST_FRAME + (obs or msg)).digest())
 
 
 def _hexes(digests: Iterable[bytes]) -> list[str]:
@@ -283,14 +137,14 @@ def _seal(
         system=around.system.hex(),
         tool=_hexes(around.tool),
         tools=around.tools.hex(),
-        toolset=digest_parts("toolset", *sorted(around.tool)).hex(),
+        toolset=around.toolset().hex(),
         opts=around.opts.hex(),
         msg=_hexes(chain.msg),
         obs=[None if obs is None else obs.hex() for obs in chain.obs],
         chain=_hexes(chain.chain),
         env=_hexes(chain.env),
         stimulus=around.stimuli(chain.chain),
-        decode=digest_parts("decode", _json(dict(context.decode), "$.decode")).hex(),
+        decode=digest_parts("decode", canonical_part(dict(context.decode), "$.decode")).hex(),
         roles=tuple(message.role for message in messages),
         unlogged=tuple(sorted(unlogged)),
         dropped=tuple(sorted(dropped)),
@@ -338,7 +192,7 @@ def fingerprint(stimulus: Transcript | Mapping[str, Any], *, turn: int | None = 
             "nothing to fingerprint", where="$", expected="a Transcript or a mapping", found=type(stimulus).__name__
         )
     dropped |= {f"opts.{name}" for name in context.opts if name not in OPTIONS}
-    chain = _Chain(_Surroundings.of(context, unlogged))
+    chain = _Chain(Surroundings.of(context, unlogged))
     chain.extend(messages)
     return _seal(chain, messages, context, unlogged, dropped)
 
@@ -379,7 +233,7 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
         fresh = _added(previous.delivered or (), call.delivered)
         if chain is None or fresh is None or call.context != previous.context:
             same = chain is not None and call.context == previous.context
-            chain = _Chain(chain.surroundings if chain and same else _Surroundings.of(call.context, unlogged))
+            chain = _Chain(chain.surroundings if chain and same else Surroundings.of(call.context, unlogged))
             fresh = call.delivered
         chain.extend(transcript.expand(fresh) or ())
         previous, last = call, chain.chain[-1]

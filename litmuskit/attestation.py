@@ -1,0 +1,223 @@
+"""How well a manifest vouches for a stimulus, and whether the manifest is current for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from litmuskit.components import Component, list_components
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import StaleManifestError, UnfingerprintableError
+from litmuskit.framing import Surroundings
+from litmuskit.manifest import Entry, OracleManifest
+from litmuskit.records import Episode, Harness, Policy
+from litmuskit.stimulus import fingerprint
+
+__all__ = [
+    "RUNGS",
+    "Attestation",
+    "ManifestDiff",
+    "ManifestReport",
+    "attest_episode",
+    "check_manifest",
+    "diff_manifests",
+    "validate_manifest",
+]
+
+RUNGS = ("unattested", "consensus", "re-executed", "calibrated", "reproduced")
+POLICIES = ("mutation", "truncation", "normalizers")
+Match = Literal["component", "env", "exact"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """How well one episode's stimulus is vouched for.
+
+    ``absent`` are components that no entry matches, ``unlogged`` names parts the log does not hold; both keep the record
+    below ``calibrated``. ``diagnosis`` says what the absence looks like.
+    """
+
+    rung: str
+    absent: tuple[Component, ...] = ()
+    unlogged: tuple[str, ...] = ()
+    diagnosis: tuple[str, ...] = ()
+    unfingerprintable: str | None = None
+
+    def reaches(self, rung: str) -> bool:
+        """Whether the stimulus is attested at ``rung`` or above."""
+        return RUNGS.index(self.rung) >= RUNGS.index(rung)
+
+
+def attest_episode(
+    manifest: OracleManifest | None, episode: Episode, *, turn: int | None = None, match: Match = "component"
+) -> Attestation:
+    """How well ``manifest`` vouches for what ``episode`` was shown, up to the flagged turn (else the last).
+
+    Parameters
+    ----------
+    manifest : OracleManifest or None
+        None attests nothing: the rung is ``unattested``, what the log lacks is still named.
+    episode : Episode
+    turn : int, optional
+        From 1; by default the flagged turn, else the last.
+    match : {"component", "env", "exact"}
+        ``component``: every harness-supplied part is an entry. ``env``: the harness's part of the whole chain is one.
+        ``exact``: the whole stimulus is one (the working note's rule; right for single-turn and scripted agents).
+
+    Examples
+    --------
+    >>> from litmuskit.records import Source, Transcript
+    >>> empty = Episode(record="r", source=Source(path="r"), instance="i", labels=(), harness=Harness(name="h"),
+    ...                 transcript=Transcript(messages=(), calls=()))
+    >>> attest_episode(None, empty).rung
+    'unattested'
+    """
+    number = turn or episode.flagged_turn or len(episode.transcript.calls)
+    if not number:
+        return Attestation(rung="unattested", unlogged=("transcript",))
+    try:
+        components = list_components(episode.transcript, number)
+        whole = None if match == "component" else fingerprint(episode.transcript, turn=number)
+    except UnfingerprintableError as error:
+        return Attestation(rung="unattested", unfingerprintable=str(error))
+    unlogged = {component.kind for component in components if component.digest is None}
+    unlogged |= episode.transcript.unlogged & {"system", "tools", "opts", "delivered"}
+    if manifest is None:
+        return Attestation(rung="unattested", unlogged=tuple(sorted(unlogged)))
+    if whole is not None:
+        kind, digest = ("env-chain", whole.env[-1]) if match == "env" else ("stimulus", whole.stimulus[-1])
+        components = (Component(kind=kind, key=(), digest=digest, turn=number),)
+    absent = tuple(
+        c for c in components if c.digest is not None and c.digest not in manifest.digests(episode.instance, c.place)
+    )
+    calibrated = not absent and not unlogged
+    return Attestation(
+        rung="calibrated" if calibrated else "unattested",
+        absent=absent,
+        unlogged=tuple(sorted(unlogged)),
+        diagnosis=tuple(dict.fromkeys(_diagnose(manifest, episode, component) for component in absent)),
+    )
+
+
+def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) -> str:
+    instance = episode.instance
+    if instance not in manifest.instances:
+        return f"instance {instance} was never calibrated"
+    known = manifest.digests(instance, component.place)
+    if component.raw is not None and component.raw in known:
+        return f"{component}: altered after calibration (what the tool returned is calibrated, what was delivered is not)"
+    if component.kind == "tools":
+        call = episode.transcript.calls[component.turn - 1]
+        toolset = Surroundings.of(call.context, frozenset()).toolset().hex()
+        reordered = toolset in manifest.digests(instance, ("toolset",))
+        return "tools reordered" if reordered else "tools differ"
+    if not known:
+        return f"{component}: never calibrated (a call nobody made in the reference cannot be vouched for)"
+    return f"{component}: differs from the {len(known)} calibrated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestReport(Tabular):
+    """Whether a manifest is current for a run: one row per policy and the source, ``current`` yes, no or unknown (None)."""
+
+    rows: tuple[tuple[str, str | None, str | None, bool | None], ...]
+
+    @property
+    def regenerated(self) -> bool | None:
+        """True when mutation and truncation policies and the source equal the manifest's; None when any is unlogged."""
+        states = [current for name, _, _, current in self.rows if name in {"mutation", "truncation", "source"}]
+        return False if False in states else None if None in states else True
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """The policies that differ."""
+        return tuple(name for name, _, _, current in self.rows if current is False and name in POLICIES)
+
+    def __bool__(self) -> bool:
+        return not self.stale
+
+    def __repr__(self) -> str:
+        return f"ManifestReport({'stale: ' + ', '.join(self.stale) if self.stale else 'not stale'})"
+
+    def to_table(self) -> Table:
+        """One row per policy and the source."""
+        return Table(columns=("what", "manifest", "run", "current"), rows=self.rows, caption=repr(self))
+
+
+def check_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport:
+    """Compare a manifest's policies and source with a run's; never raises.
+
+    Examples
+    --------
+    >>> check_manifest(OracleManifest(entries=()), Harness(name="h")).regenerated is None
+    True
+    """
+    rows: list[tuple[str, str | None, str | None, bool | None]] = []
+    for name in POLICIES:
+        ours, theirs = manifest.policies.get(name), harness.policies.get(name)
+        current = None if ours is None or theirs is None else (ours.digest, ours.seed) == (theirs.digest, theirs.seed)
+        rows.append((name, _name_policy(ours), _name_policy(theirs), current))
+    ours_source, theirs_source = dict(manifest.source), dict(harness.source or {"type": "unlogged"})
+    known = "unlogged" not in {ours_source.get("type"), theirs_source.get("type")}
+    rows.append(("source", str(ours_source), str(theirs_source), ours_source == theirs_source if known else None))
+    return ManifestReport(rows=tuple(rows))
+
+
+def validate_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport:
+    """`check_manifest`, raising when the manifest is stale.
+
+    Raises
+    ------
+    StaleManifestError
+        Carrying the report, when a policy differs from the run's.
+    """
+    report = check_manifest(manifest, harness)
+    if not report:
+        remedy = "calibrate again under the run's policies"
+        raise StaleManifestError(f"manifest is stale: {', '.join(report.stale)} differ", remedy=remedy, carrying=report)
+    return report
+
+
+def _name_policy(policy: Policy | None) -> str | None:
+    return None if policy is None else f"{policy.name} {policy.version} {policy.digest[:15]} seed {policy.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestDiff(Tabular):
+    """What two manifests do not share: entries ``added`` and ``removed``, and header fields ``changed`` (name, old, new)."""
+
+    added: tuple[Entry, ...]
+    removed: tuple[Entry, ...]
+    changed: tuple[tuple[str, str, str], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __repr__(self) -> str:
+        return f"ManifestDiff({len(self.added)} added, {len(self.removed)} removed, {len(self.changed)} header fields changed)"
+
+    def to_table(self) -> Table:
+        """One row per header field and entry."""
+        rows: list[tuple[Any, ...]] = [("changed", "", name, old[:40], new[:40]) for name, old, new in self.changed]
+        for word, entries in (("added", self.added), ("removed", self.removed)):
+            rows += [
+                (word, e.instance, " ".join((e.kind, *(k[:16] for k in e.key))), e.digest[:16], e.raw[:16]) for e in entries
+            ]
+        return Table(columns=("change", "instance", "component", "digest", "raw"), rows=tuple(rows), caption=repr(self))
+
+
+def diff_manifests(old: OracleManifest, new: OracleManifest) -> ManifestDiff:
+    """What changed between two manifests.
+
+    Examples
+    --------
+    >>> diff_manifests(OracleManifest(entries=()), OracleManifest(entries=(Entry(instance="i", kind="system", digest="d"),)))
+    ManifestDiff(1 added, 0 removed, 1 header fields changed)
+    """
+    before, after = set(old.entries), set(new.entries)
+    headers: tuple[Mapping[str, Any], ...] = old.to_header(), new.to_header()
+    changed = tuple(
+        (name, str(headers[0][name]), str(headers[1][name])) for name in headers[0] if headers[0][name] != headers[1][name]
+    )
+    return ManifestDiff(added=tuple(sorted(after - before)), removed=tuple(sorted(before - after)), changed=changed)

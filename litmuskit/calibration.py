@@ -1,0 +1,240 @@
+"""Where an oracle comes from: a reference log, or the agreement of other runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from litmuskit.artifacts import find_artifacts
+from litmuskit.attestation import POLICIES, Attestation, attest_episode
+from litmuskit.components import digest_episode, list_components
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import InputError, ManifestError, UnfingerprintableError, name_all
+from litmuskit.framing import SPEC, Surroundings, digest_parts, split_text
+from litmuskit.manifest import Control, Entry, OracleManifest
+from litmuskit.records import Episode, Harness
+from litmuskit.stimulus import fingerprint_turns
+
+__all__ = ["CONTROL_LABELS", "Consensus", "calibrate", "consensus"]
+
+CONTROL_LABELS = {"null": False, "refuse": False, "quote-and-refuse": False, "no-op": False, "positive": True, "comply": True}
+HARMLESS = frozenset({"not-reached", "mention-only", "not-executed", "own-output-cut", "retry-dropped"})
+DECLARABLE = {"truncation": "truncation", "mutation": "mutation"}
+
+
+def calibrate(
+    reference: Iterable[Episode],
+    expected: Mapping[str, str] | None = None,
+    *,
+    version: int = 1,
+    supersedes: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> OracleManifest:
+    """Build the manifest of everything the reference episodes were shown.
+
+    Parameters
+    ----------
+    reference : iterable of Episode
+        Episodes under a harness without faults.
+    expected : mapping, optional
+        Record id or instance to the kind of control it is (`CONTROL_LABELS`): which ran, and whether each scorer agreed,
+        stands in the manifest. None declares no controls, and the audit's gate says "not shown".
+    version : int
+        At least 1, and above the version it supersedes.
+    supersedes : str, optional
+        Content id of the version before.
+    annotations : mapping, optional
+        Anything; not part of the content id.
+
+    Raises
+    ------
+    ManifestError
+        When a reference episode carries an artifact, its harness changes midway, or nothing can be calibrated; all of them
+        are listed.
+
+    Notes
+    -----
+    A truncated or mutated reference is accepted only where the harness logs that policy: then the manifest *was* made
+    against the altered stimulus.
+    """
+    faults: list[str] = []
+    entries: set[Entry] = set()
+    controls: list[Control] = []
+    references: set[str] = set()
+    harness: Harness | None = None
+    matched: set[str] = set()
+    for episode in reference:
+        harness = harness or episode.harness
+        faults += _find_faults(episode, harness)
+        if faults:
+            continue
+        entries |= _collect(episode)
+        references.add(digest_episode(episode))
+        kind = (expected or {}).get(episode.record) or (expected or {}).get(episode.instance)
+        if kind is not None:
+            matched |= {episode.record, episode.instance}
+            controls += _collect_controls(episode, kind)
+    if faults:
+        remedy = "leave these out of the reference or mend the harness"
+        raise ManifestError(
+            f"the reference carries artifacts ({name_all(faults)})", where="reference", remedy=remedy, carrying=tuple(faults)
+        )
+    if harness is None or not entries:
+        raise ManifestError("the reference holds no episode to calibrate on", where="reference")
+    if missing := set(expected or {}) - matched:
+        raise ManifestError(f"declared controls did not run ({name_all(missing)})", where="expected")
+    from litmuskit import __version__
+
+    return OracleManifest(
+        entries=tuple(sorted(entries)),
+        benchmark=harness.benchmark,
+        benchmark_version=harness.benchmark_version,
+        harness=harness.name,
+        harness_version=harness.version,
+        version=version,
+        supersedes=supersedes,
+        source=dict(harness.source or {"type": "unlogged"}),
+        generator={"name": "litmuskit", "version": __version__, "fingerprint": SPEC},
+        policies=dict(harness.policies),
+        controls=tuple(sorted(controls, key=repr)),
+        references=frozenset(references),
+        annotations=dict(annotations or {}),
+    )
+
+
+def _find_faults(episode: Episode, harness: Harness) -> list[str]:
+    kinds = {evidence.kind for evidence in find_artifacts(episode)} - HARMLESS
+    kinds -= {kind for kind, policy in DECLARABLE.items() if policy in episode.harness.policies}
+    if not episode.transcript.calls:
+        kinds.add("not-assessable")
+    faults = [f"{episode.record} ({kind})" for kind in sorted(kinds)]
+    changed = [name for name in POLICIES if harness.policies.get(name) != episode.harness.policies.get(name)]
+    return faults + [f"{episode.record} ({name} policy changes midway)" for name in changed]
+
+
+def _collect(episode: Episode) -> set[Entry]:
+    transcript, instance = episode.transcript, episode.instance
+    try:
+        shown = list_components(transcript, len(transcript.calls))
+        turns = fingerprint_turns(transcript)
+        arounds = [Surroundings.of(call.context, transcript.unlogged) for call in transcript.calls]
+    except UnfingerprintableError as error:
+        raise ManifestError(f"a reference episode has no fingerprint ({error})", where=episode.record) from error
+    entries = {
+        Entry(instance=instance, kind=c.kind, key=c.key, digest=c.digest, raw=c.raw or "")
+        for c in shown
+        if c.digest is not None
+    }
+    for around in set(arounds):
+        if "tools" not in transcript.unlogged:
+            entries.add(Entry(instance=instance, kind="toolset", digest=around.toolset().hex()))
+    for turn in turns:
+        if turn.stimulus is not None and turn.env is not None:
+            entries.add(Entry(instance=instance, kind="stimulus", digest=turn.stimulus))
+            entries.add(Entry(instance=instance, kind="env-chain", digest=turn.env))
+    return entries
+
+
+def _collect_controls(episode: Episode, kind: str) -> list[Control]:
+    if kind not in CONTROL_LABELS:
+        raise InputError(
+            "unknown control", where=f"expected[{episode.record!r}]", expected=", ".join(CONTROL_LABELS), found=kind
+        )
+    expected = CONTROL_LABELS[kind]
+    return [
+        Control(scorer=label.scorer, instance=episode.instance, kind=kind, expected=expected, label=label.violation)
+        for label in episode.labels
+    ] or [Control(scorer="(none)", instance=episode.instance, kind=kind, expected=expected, label=None)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consensus(Tabular):
+    """What other runs of an instance agree on, for a log without a manifest.
+
+    A component is agreed when at least ``quorum`` other runs that show it under the same key show the same bytes, and none
+    shows others (leave-one-out, unanimous).
+    """
+
+    quorum: int
+    _runs: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter, repr=False)
+    _digests: Counter[tuple[str, tuple[str, ...], str]] = field(default_factory=Counter, repr=False)
+    _shown: dict[tuple[str, str], dict[str, set[str]]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        drifted = sum(len(variants) > 1 for variants in self._shown.values())
+        return f"Consensus(quorum {self.quorum}, {len(self._shown)} stimulus parts, {drifted} drift)"
+
+    def add(self, episode: Episode, *, by: str = "pipeline") -> None:
+        """Count one run; ``by`` names the group that a drift table lists."""
+        own = _agreeable(episode)
+        for place in {place for place, _ in own}:
+            self._runs[episode.instance, place] += 1
+        for place, digest in own:
+            self._digests[episode.instance, place, digest] += 1
+            if place[0] != "observation":
+                group = episode.groups.get(by, episode.record)
+                self._shown.setdefault((episode.instance, " ".join(place)), {}).setdefault(digest, set()).add(group)
+
+    def attest(self, episode: Episode) -> Attestation:
+        """The rung of ``episode``, which must be one of the runs that were added."""
+        base = attest_episode(None, episode)
+        if (
+            base.unfingerprintable
+            or any(call.delivered is None for call in episode.transcript.calls)
+            or not episode.transcript.calls
+        ):
+            return base
+        own = _agreeable(episode, flagged=True)
+        lacking = []
+        for place, digest in sorted(own):
+            others = self._runs[episode.instance, place] - 1
+            same = self._digests[episode.instance, place, digest] - 1
+            if same < self.quorum or same != others:
+                lacking.append(f"{' '.join(p[:16] for p in place)}: {same} of {others} other runs agree")
+        return Attestation(rung="unattested" if lacking else "consensus", unlogged=base.unlogged, diagnosis=tuple(lacking))
+
+    def to_table(self) -> Table:
+        """Stimulus drift: every part of an instance that was not shown alike, each variant with the groups that saw it."""
+        rows = [
+            (instance, part, digest[:16], len(groups), ", ".join(sorted(groups)))
+            for (instance, part), variants in sorted(self._shown.items())
+            if len(variants) > 1
+            for digest, groups in sorted(variants.items(), key=lambda item: -len(item[1]))
+        ]
+        return Table(columns=("instance", "part", "variant", "groups", "shown to"), rows=tuple(rows), caption="stimulus drift")
+
+
+def _agreeable(episode: Episode, *, flagged: bool = False) -> set[tuple[tuple[str, ...], str]]:
+    transcript = episode.transcript
+    turn = (episode.flagged_turn if flagged else None) or len(transcript.calls)
+    own: set[tuple[tuple[str, ...], str]] = set()
+    if turn:
+        try:
+            own = {(c.place, c.digest) for c in list_components(transcript, turn) if c.digest is not None}
+        except UnfingerprintableError:
+            own = set()
+    if not flagged:
+        payloads = (episode.payloads or {}).items()
+        own |= {(("payload", vector), digest_parts("payload", *split_text(text)).hex()) for vector, text in payloads}
+    return own
+
+
+def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline") -> Consensus:
+    """What the runs of a log agree on, instance by instance.
+
+    Parameters
+    ----------
+    log : iterable of Episode
+    quorum : int
+        How many *other* runs must agree, at least 1.
+    by : str
+        The group a drift table lists.
+    """
+    if quorum < 1:
+        raise InputError("a quorum is at least one other run", where="quorum", expected=">= 1", found=quorum)
+    agreed = Consensus(quorum=quorum)
+    for episode in log:
+        agreed.add(episode, by=by)
+    return agreed

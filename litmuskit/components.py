@@ -1,0 +1,166 @@
+"""The harness-supplied components of a stimulus, each with the key a manifest files it under.
+
+A digest over the whole history cannot be a manifest's key after turn 1: it holds the agent's own words and random call ids,
+so every later stimulus would read "absent". What the *harness* supplied can be compared part by part: system prompt, tools,
+options, every message it added, and every observation filed under the call (tool, arguments) it answered. What the match
+cannot see: order, and an observation that answers arguments nobody tried before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from litmuskit.errors import InputError, UnfingerprintableError
+from litmuskit.framing import Aliases, Surroundings, digest_arguments, digest_message, digest_observation, digest_parts
+from litmuskit.records import Episode, Message, ModelCall, ToolCall, Transcript
+
+__all__ = ["Component", "digest_episode", "list_components"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One part of a stimulus: its ``kind``, the ``key`` it is filed under, and its hex digest (None: not logged).
+
+    ``turn`` is the first model call that was shown it; ``raw`` digests what the tool returned before the harness altered it,
+    where the log holds both.
+    """
+
+    kind: str
+    key: tuple[str, ...]
+    digest: str | None
+    turn: int
+    raw: str | None = None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """``(kind, *key)``."""
+        return (self.kind, *self.key)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {' '.join(part[:16] for part in self.key)}".strip()
+
+
+def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
+    """Every harness-supplied component shown up to and including model call ``turn``, in order of appearance.
+
+    Parameters
+    ----------
+    transcript : Transcript
+    turn : int
+        From 1.
+
+    Raises
+    ------
+    UnfingerprintableError
+        When a part has no canonical form.
+
+    Examples
+    --------
+    >>> from litmuskit.records import Context
+    >>> call = ModelCall(turn=1, context=Context(system="s"), delivered=((0, 1),), proposed=None)
+    >>> [str(c) for c in list_components(Transcript(messages=(Message(role="user", content="hi"),), calls=(call,)), 1)]
+    ['system', 'tools', 'opts', 'message user']
+    """
+    if not 1 <= turn <= len(transcript.calls):
+        raise InputError("no such model call", where="turn", expected=f"1..{len(transcript.calls)}", found=turn)
+    found: dict[tuple[tuple[str, ...], str | None], Component] = {}
+    for component in _iterate_components(transcript, turn):
+        found.setdefault((component.place, component.digest), component)
+    return tuple(found.values())
+
+
+def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component]:
+    seen = 0
+    context = None
+    raws = _raw_digests(transcript, turn)
+    for call in transcript.calls[:turn]:
+        if context is None or call.context != context:
+            context = call.context
+            yield from _surroundings(transcript, call)
+        if call.delivered is None:
+            yield Component(kind="delivered", key=(), digest=None, turn=call.turn)
+            continue
+        shown = transcript.delivered(call.turn) or ()
+        yield from _messages(shown, seen if _extends(transcript, call.turn) else 0, call.turn, raws)
+        seen = len(shown)
+
+
+def _extends(transcript: Transcript, turn: int) -> bool:
+    """Whether call ``turn`` was shown all that the call before was, and more."""
+    before, after = (transcript.calls[t - 1].delivered for t in (turn - 1, turn)) if turn > 1 else (None, None)
+    if before is None or after is None:
+        return False
+    return len(before) == len(after) == 1 and before[0][0] == after[0][0] and before[0][1] <= after[0][1]
+
+
+def _surroundings(transcript: Transcript, call: ModelCall) -> Iterator[Component]:
+    digests = Surroundings.of(call.context, transcript.unlogged)
+    for kind, digest in (("system", digests.system), ("tools", digests.tools), ("opts", digests.opts)):
+        yield Component(kind=kind, key=(), digest=None if kind in transcript.unlogged else digest.hex(), turn=call.turn)
+
+
+def _messages(shown: tuple[Message, ...], start: int, turn: int, raws: dict[tuple[str, str, str], str]) -> Iterator[Component]:
+    unanswered: list[ToolCall] = []
+    for index, message in enumerate(shown):
+        if message.role == "assistant":
+            unanswered = list(message.tool_calls)
+            if turn == 1:  # nothing was proposed before the first call: these words are the harness's
+                yield Component(kind="message", key=("assistant",), digest=_digest_alone(message).hex(), turn=turn)
+        elif message.role == "tool":
+            call = _take_answered(unanswered, message.tool_call_id)
+            if index >= start:
+                yield _observation(message, call, turn, raws)
+        elif index >= start:
+            yield Component(kind="message", key=(message.role,), digest=_digest_alone(message).hex(), turn=turn)
+
+
+def _digest_alone(message: Message) -> bytes:
+    return digest_message(message, Aliases(), "$")[0]
+
+
+def _take_answered(unanswered: list[ToolCall], call_id: str | None) -> ToolCall | None:
+    """The call a reply answers: by id among the last proposal's open calls, else the first open one."""
+    for index, call in enumerate(unanswered):
+        if call_id is not None and call.id == call_id:
+            return unanswered.pop(index)
+    return unanswered.pop(0) if unanswered else None
+
+
+def _observation(message: Message, call: ToolCall | None, turn: int, raws: dict[tuple[str, str, str], str]) -> Component:
+    delivered = digest_observation(message.content)
+    seen = delivered
+    if message.error is not None:
+        seen = digest_parts("obs/error", delivered, message.error.encode("utf-8", "surrogatepass"))
+    key = ("(no call)", "") if call is None else (call.name, digest_arguments(call.arguments).hex())
+    return Component(kind="observation", key=key, digest=seen.hex(), turn=turn, raw=raws.get((*key, delivered.hex())))
+
+
+def _raw_digests(transcript: Transcript, turn: int) -> dict[tuple[str, str, str], str]:
+    """``(tool, arguments, delivered)`` to the digest of the raw observation, where the log holds both and they differ."""
+    found: dict[tuple[str, str, str], str] = {}
+    for model_call in transcript.calls[:turn]:
+        for observation in model_call.observations:
+            proposed = model_call.proposed.tool_calls if model_call.proposed else ()
+            position = observation.position
+            call = observation.call or (proposed[position] if position is not None and position < len(proposed) else None)
+            if call is None or observation.raw is None or observation.raw == observation.delivered:
+                continue
+            key = (call.name, digest_arguments(call.arguments).hex(), digest_observation(observation.delivered).hex())
+            found[key] = digest_observation(observation.raw).hex()
+    return found
+
+
+def digest_episode(episode: Episode) -> str:
+    """Identity of one execution (hex): its own run id, else its record id, with what was shown and proposed.
+
+    Two runs of one deterministic agent are two executions; a copy under another file name is the same one.
+    """
+    parts = [(episode.run if episode.run is not None else episode.record).encode("utf-8", "surrogatepass")]
+    parts += [episode.instance.encode("utf-8", "surrogatepass"), str(episode.epoch).encode()]
+    for message in (*episode.transcript.messages, *(c.proposed for c in episode.transcript.calls if c.proposed)):
+        try:
+            parts.append(_digest_alone(message))
+        except UnfingerprintableError:
+            parts.append(repr(message).encode("utf-8", "surrogatepass"))
+    return digest_parts("episode", *parts).hex()

@@ -1,0 +1,302 @@
+"""The oracle manifest: what a benchmark's oracle was calibrated on, component by component.
+
+A header (who, which version, which policies, which controls) and one canonical line per component, sorted, so that two
+versions differ in git where they differ in fact. ``content_id`` covers everything but the annotations; nothing hashed holds
+a time, so calibrating again on the same reference gives the same id. On disk it is a folder of ``manifest.json`` and
+``entries.jsonl``, built beside its place and renamed there; reading believes nothing until sizes, digests and the id agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from litmuskit.canonical import canonicalize, digest_json, load_strict
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import LogFormatError, ManifestError
+from litmuskit.framing import SPEC
+from litmuskit.records import Policy
+
+__all__ = ["Control", "Entry", "OracleManifest", "read_manifest", "write_manifest"]
+
+MANIFEST_TYPE = "litmuskit-manifest/1"
+HEADER, ENTRIES = "manifest.json", "entries.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Entry:
+    """One calibrated component of one instance; ``raw`` digests the observation before the harness altered it."""
+
+    instance: str
+    kind: str
+    key: tuple[str, ...] = ()
+    digest: str = ""
+    raw: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry's canonical line."""
+        line: dict[str, Any] = {"instance": self.instance, "kind": self.kind, "key": list(self.key), "digest": self.digest}
+        return {**line, "raw": self.raw} if self.raw else line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Control:
+    """A reference episode whose right label was declared: what was expected, and whether the scorer agreed."""
+
+    scorer: str
+    instance: str
+    kind: str
+    expected: bool
+    label: bool | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the label is the expected one; a missing label does not agree."""
+        return self.label is self.expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleManifest(Tabular):
+    """What the oracle was calibrated on.
+
+    ``version`` never goes down; ``supersedes`` is the content id of the version before. ``source`` is
+    ``{"type": "git", "commit": ..., "dirty": False}``, ``{"type": "package", "name": ..., "version": ..., "digest": ...}`` or
+    ``{"type": "unlogged"}``. ``references`` are digests of the reference episodes: an audited episode must not be one.
+    """
+
+    entries: tuple[Entry, ...]
+    benchmark: str | None = None
+    benchmark_version: str | None = None
+    harness: str = "unlogged"
+    harness_version: str | None = None
+    version: int = 1
+    supersedes: str | None = None
+    source: Mapping[str, Any] = field(default_factory=lambda: {"type": "unlogged"})
+    generator: Mapping[str, str] = field(default_factory=dict)
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    controls: tuple[Control, ...] = ()
+    references: frozenset[str] = frozenset()
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    _index: dict[str, dict[tuple[str, ...], set[str]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.version < 1:
+            raise ManifestError("version must be at least 1", where="version", found=self.version)
+        if self.source.get("dirty"):
+            remedy = "commit the harness first: a dirty tree cannot be named again"
+            raise ManifestError("the harness's source is dirty", where="source", found=dict(self.source), remedy=remedy)
+        for entry in self.entries:
+            self._index.setdefault(entry.instance, {}).setdefault((entry.kind, *entry.key), set()).add(entry.digest)
+
+    def __repr__(self) -> str:
+        name = self.benchmark or self.harness
+        return f"OracleManifest({name!r} v{self.version}, {len(self._index)} instances, {len(self.entries)} components)"
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """The instances that were calibrated."""
+        return tuple(sorted(self._index))
+
+    def digests(self, instance: str, place: tuple[str, ...]) -> frozenset[str]:
+        """The calibrated digests of one component of ``instance``; empty when there is none."""
+        return frozenset(self._index.get(instance, {}).get(place, ()))
+
+    def to_header(self) -> dict[str, Any]:
+        """The header as JSON, entries described by digest and size; `content_id` is over this less the annotations."""
+        lines = self.to_lines()
+        return {
+            "type": MANIFEST_TYPE,
+            "specs": {"fingerprint": SPEC, "canonical": "RFC 8785"},
+            "benchmark": {"name": self.benchmark, "version": self.benchmark_version},
+            "harness": {"name": self.harness, "version": self.harness_version},
+            "version": self.version,
+            "supersedes": self.supersedes,
+            "source": dict(self.source),
+            "generator": dict(self.generator),
+            "policies": {name: policy_to_json(policy) for name, policy in sorted(self.policies.items())},
+            "controls": [
+                {"scorer": c.scorer, "instance": c.instance, "kind": c.kind, "expected": c.expected, "label": c.label}
+                for c in self.controls
+            ],
+            "references": sorted(self.references),
+            "entries": {"digest": digest_bytes(lines), "size": len(lines), "count": len(self.entries)},
+        }
+
+    def to_lines(self) -> bytes:
+        """The entries file: one canonical line per component, sorted."""
+        return b"".join(canonicalize(entry.to_json()) + b"\n" for entry in sorted(self.entries))
+
+    @property
+    def content_id(self) -> str:
+        """``sha256:<hex>`` over all but the annotations."""
+        return digest_json(self.to_header())
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write the manifest folder atomically; see `write_manifest`."""
+        return write_manifest(self, path)
+
+    def to_table(self) -> Table:
+        """Components per kind."""
+        kinds = sorted({entry.kind for entry in self.entries})
+        rows = tuple(
+            (kind, sum(e.kind == kind for e in self.entries), len({e.instance for e in self.entries if e.kind == kind}))
+            for kind in kinds
+        )
+        agree = sum(c.agrees for c in self.controls)
+        controls = f"{agree} of {len(self.controls)} controls agree" if self.controls else "no controls declared"
+        note = f"{self.content_id[:23]}, supersedes {(self.supersedes or 'nothing')[:23]}; {controls}"
+        return Table(columns=("kind", "entries", "instances"), rows=rows, caption=repr(self), note=note)
+
+
+def digest_bytes(data: bytes) -> str:
+    """``sha256:<hex>`` of a file's bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def policy_to_json(policy: Policy) -> dict[str, Any]:
+    """A policy as JSON; the seed stays text."""
+    names = ("name", "version", "digest", "seed", "deterministic")
+    return {name: getattr(policy, name) for name in names}
+
+
+def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Path:
+    """Write a manifest folder atomically.
+
+    Parameters
+    ----------
+    manifest : OracleManifest
+    path : path
+        A folder; one that holds another manifest is replaced only by a higher version that supersedes it.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ManifestError
+        On a rollback, or when ``path`` is something else.
+    """
+    target = Path(path)
+    if target.exists():
+        _refuse_rollback(manifest, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    fresh.chmod(0o755)
+    header = manifest.to_header()
+    whole = {**header, "content_id": digest_json(header), "annotations": dict(manifest.annotations)}
+    try:
+        (fresh / ENTRIES).write_bytes(manifest.to_lines())
+        (fresh / HEADER).write_bytes(canonicalize(whole) + b"\n")
+        if target.exists():
+            old = fresh.with_name(f"{fresh.name}-old")
+            target.rename(old)
+            fresh.rename(target)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return target
+
+
+def _refuse_rollback(manifest: OracleManifest, target: Path) -> None:
+    if not target.is_dir() or (any(target.iterdir()) and not (target / HEADER).is_file()):
+        raise ManifestError("something else stands there", where=target, expected="a manifest folder or nothing")
+    if not any(target.iterdir()):
+        return
+    old = read_manifest(target)
+    if old.content_id == manifest.content_id:
+        return
+    if manifest.version <= old.version:
+        remedy = "give the new manifest a higher version and supersede the old one"
+        raise ManifestError(
+            "a version never goes down", where=target, expected=f"> {old.version}", found=manifest.version, remedy=remedy
+        )
+    if manifest.supersedes != old.content_id:
+        raise ManifestError(
+            "does not supersede what stands there", where=target, expected=old.content_id, found=manifest.supersedes
+        )
+
+
+def read_manifest(path: str | os.PathLike[str], *, at_least: int = 1) -> OracleManifest:
+    """Read and verify a manifest folder.
+
+    Parameters
+    ----------
+    path : path
+        The folder, or its ``manifest.json``.
+    at_least : int
+        The lowest version to accept: the last one you trusted.
+
+    Raises
+    ------
+    ManifestError
+        When a file is missing, cut, altered or malformed, or the version is below ``at_least``; naming the file and line.
+    """
+    folder = Path(path)
+    if folder.name == HEADER:
+        folder = folder.parent
+    header, lines = _read_file(folder / HEADER), _read_file(folder / ENTRIES)
+    try:
+        whole = load_strict(header, str(folder / HEADER))
+        stated, annotations = whole.pop("content_id"), whole.pop("annotations")
+        _check(folder / HEADER, "type", MANIFEST_TYPE, whole["type"])
+        _check(folder / ENTRIES, "size in bytes", whole["entries"]["size"], len(lines))
+        _check(folder / ENTRIES, "digest", whole["entries"]["digest"], digest_bytes(lines))
+        _check(folder / HEADER, "content id", stated, digest_json(whole))
+        manifest = _build(
+            whole, annotations, [load_strict(line, f"{folder / ENTRIES}:{n}") for n, line in enumerate(lines.splitlines(), 1)]
+        )
+    except LogFormatError as error:
+        raise ManifestError(error.what, where=error.where, found=error.found) from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ManifestError):
+            raise
+        raise ManifestError(f"a field is missing or of the wrong type ({error!r})", where=folder / HEADER) from error
+    if manifest.version < at_least:
+        raise ManifestError(
+            "an older manifest than one already trusted", where=folder, expected=f">= {at_least}", found=manifest.version
+        )
+    _check(folder / HEADER, "content id of what was read", stated, manifest.content_id)
+    return manifest
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"cannot be read ({error.strerror})", where=path, expected="a manifest folder") from error
+
+
+def _check(where: Path, what: str, expected: object, found: object) -> None:
+    if expected != found:
+        raise ManifestError(f"{what} disagrees: the file was cut or altered", where=where, expected=expected, found=found)
+
+
+def _build(header: dict[str, Any], annotations: dict[str, Any], lines: list[dict[str, Any]]) -> OracleManifest:
+    return OracleManifest(
+        entries=tuple(
+            Entry(instance=x["instance"], kind=x["kind"], key=tuple(x["key"]), digest=x["digest"], raw=x.get("raw", ""))
+            for x in lines
+        ),
+        benchmark=header["benchmark"]["name"],
+        benchmark_version=header["benchmark"]["version"],
+        harness=header["harness"]["name"],
+        harness_version=header["harness"]["version"],
+        version=header["version"],
+        supersedes=header["supersedes"],
+        source=header["source"],
+        generator=header["generator"],
+        policies={name: Policy(**policy) for name, policy in header["policies"].items()},
+        controls=tuple(Control(**control) for control in header["controls"]),
+        references=frozenset(header["references"]),
+        annotations=annotations,
+    )
