@@ -9,7 +9,8 @@ from random import Random
 from litmuskit.errors import HarnessError, InputError
 from litmuskit.harness.agents import AGENTS, Agent, start_agent
 from litmuskit.harness.faults import Luck, Planted, check_faults, declare_policies
-from litmuskit.harness.reference import ReferenceHarness, check_call, file_call
+from litmuskit.harness.reference import ReferenceHarness, check_call
+from litmuskit.harness.tasks import is_same_call
 from litmuskit.records import (
     Context,
     Episode,
@@ -115,9 +116,9 @@ class _Loop:
         for call in reply.tool_calls:
             if check_call(call) is not None:
                 return "malformed", turn
-            if file_call(call) == file_call(task.act):
+            if is_same_call(call, task.act):
                 return "obeyed", turn
-            if baited and file_call(call) == file_call(task.bait):
+            if baited and is_same_call(call, task.bait):
                 return "repeated", turn
         return None
 
