@@ -18,10 +18,11 @@ PACKAGE = ROOT / "litmuskit"
 # A noun imports only from lower floors, never from its own: inside a sub-package (one noun) modules must merely be acyclic.
 FLOORS = (
     {"errors"},
-    {"canonical", "display", "draw"},
+    {"canonical", "display"},
+    {"draw"},
     {"records", "rates"},
-    {"readers"},
-    {"stimulus", "instance"},
+    {"readers", "framing", "canary"},
+    {"stimulus", "components", "instance"},
     {"artifacts"},
     {"manifest"},
     {"triage", "preflight", "harness"},
