@@ -41,7 +41,7 @@ DECLARED_HEAVY = {  # modules that exist for the sake of a heavy library
     "litmuskit.widgets": ("ipywidgets", "IPython"),
     "litmuskit.inspect_hook": ("inspect_ai",),
 }
-FORBIDDEN_WORDS = {"handle", "process", "manager", "utils", "util", "data", "info", "helper", "helpers", "misc", "common"}
+FORBIDDEN_WORDS = {"handle", "process", "manager", "util", "utils", "data", "info", "helper", "helpers"}
 MARKS_OF_UNFINISHED_WORK = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|\bfor now\b|\bplaceholder\b")
 
 
@@ -123,18 +123,18 @@ def test_package_is_small():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_say_something(module):
-    """No definition, argument or module is called by a word that fits anything."""
+    """No definition has a word that fits anything in its name, and no variable is such a word."""
     _, tree = list_modules()[module]
-    names = {module.rpartition(".")[2]}
+    defined, variables = {module.rpartition(".")[2]}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
+            defined.add(node.name)
         elif isinstance(node, ast.arg):
-            names.add(node.arg)
+            variables.add(node.arg)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    words = {name: set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")) for name in names}
-    assert not {name for name in words if words[name] & FORBIDDEN_WORDS}
+            variables.add(node.id)
+    words = {name: set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")) for name in defined}
+    assert not {name for name in words if words[name] & FORBIDDEN_WORDS} | variables & FORBIDDEN_WORDS
 
 
 @pytest.mark.parametrize("module", MODULES)
