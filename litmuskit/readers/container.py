@@ -10,14 +10,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import stat
 import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,14 +26,13 @@ import zstandard
 from litmuskit.errors import LogFormatError
 from litmuskit.records import Failure, Source
 
-__all__ = ["Member", "walk_members"]
+__all__ = ["LARGEST", "Member", "walk_members"]
 
 LOGS = (".json", ".jsonl", ".eval")
 PACKED = (".gz", ".zst", ".tgz", ".tar", ".zip")
-LARGEST = 1 << 30  # bytes of one member held in memory, or inflated from one compressed file
-SLACK = 1 << 26  # inflation below this is never suspicious
-STEEPEST = 250  # inflated bytes per compressed byte beyond `SLACK`; logs reach about 75, a bomb 1,000
-_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+LARGEST = 1 << 30  # bytes of one member held in memory
+SLACK = 1 << 26  # inflating to less is never suspicious
+STEEPEST = 250  # inflated bytes per packed byte beyond that: archives of logs reach about 75, a bomb 1,000
 _DAMAGE = (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError, zstandard.ZstdError)
 
 
@@ -51,28 +50,27 @@ class Member:
 
     def open(self) -> BinaryIO:
         """A binary stream from the first byte; seekable unless the file is compressed."""
-        if self.held is not None:
-            return io.BytesIO(self.held)
-        with _typed(self.source):
-            return _open_inflated(cast("Path", self.path), self.source)
+        if self.path is None:
+            return io.BytesIO(self.held or b"")
+        return _open_inflated(self.path, self.source)
 
     def read(self) -> bytes:
         """All bytes."""
-        if self.held is not None:
-            return self.held
-        with self.open() as stream, _typed(self.source):
-            whole = stream.read(LARGEST + 1)
+        whole = self.held if self.held is not None else self._take(LARGEST + 1)
         if len(whole) > LARGEST:
             raise LogFormatError("too large to be read whole", where=self.source, expected=f"at most {LARGEST:,} bytes")
         return whole
 
     def peek(self, size: int = 4096) -> bytes:
         """The first bytes, for sniffing; an empty file is an error."""
-        with self.open() as stream, _typed(self.source):
-            head = stream.read(size)
+        head = self._take(size)
         if not head:
             raise LogFormatError("file is empty", where=self.source, expected="a log", found=head)
         return head
+
+    def _take(self, size: int) -> bytes:
+        with _typed(self.source), self.open() as stream:
+            return stream.read(size)
 
 
 def walk_members(argument: str | Path) -> Iterator[Member | Failure]:
@@ -96,136 +94,126 @@ def walk_members(argument: str | Path) -> Iterator[Member | Failure]:
     path = Path(argument)
     if not os.path.lexists(path):
         raise LogFormatError("no such file or folder", where=path)
-    if not path.is_dir():
-        yield from _open_file(path, path.name)
-        return
     ignored: Counter[str] = Counter()
+    files = _walk_folder(path, "", (), ignored) if path.is_dir() else iter([(path, path.name)])
     empty = True
-    for found in _walk_folder(path, "", frozenset(), ignored):
+    for found in files:
         empty = False
-        yield from [found] if isinstance(found, Failure) else _open_file(*found)
+        if isinstance(found, Failure):
+            yield found
+        elif found[1].endswith(LOGS):
+            yield Member(source=Source(path=str(found[0])), name=found[1], path=found[0])
+        else:
+            source = Source(path=str(found[0]))
+            try:
+                with _typed(source):
+                    yield from _open_packed(found[0], found[1], source)
+            except LogFormatError as error:
+                yield Failure(source=source, error=error)
     if empty:
         held = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in ignored.most_common(8)) or "nothing"
         raise LogFormatError("folder holds no log", where=path, expected=", ".join(LOGS + PACKED), found=held)
 
 
 def _walk_folder(
-    folder: Path, prefix: str, parents: frozenset[tuple[int, int]], ignored: Counter[str]
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], ignored: Counter[str]
 ) -> Iterator[tuple[Path, str] | Failure]:
     source = Source(path=str(folder))
     try:
         with _typed(source):
-            status = folder.stat()
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        here = (status.st_dev, status.st_ino)
-        if here in parents:
-            raise LogFormatError("a link leads back to a folder above it", where=source)
+            status, entries = folder.stat(), sorted(os.scandir(folder), key=lambda entry: entry.name)
     except LogFormatError as error:
         yield Failure(source=source, error=error)
+        return
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        yield Failure(source=source, error=LogFormatError("a link leads back to a folder above it", where=source))
         return
     for entry in entries:
         name = entry.name
-        if name.startswith("."):
-            ignored[name] += 1
-        elif entry.is_dir():
-            yield from _walk_folder(folder / name, f"{prefix}{name}/", parents | {here}, ignored)
-        elif name.endswith(LOGS + PACKED):
+        if not name.startswith(".") and entry.is_dir():
+            yield from _walk_folder(folder / name, f"{prefix}{name}/", (*above, here), ignored)
+        elif not name.startswith(".") and name.endswith(LOGS + PACKED):
             yield Path(entry.path), f"{prefix}{name}"
         else:
-            ignored[os.path.splitext(name)[1]] += 1  # noqa: PTH122  # a Path per file is the cost of the walk
+            ignored[name[name.rfind(".") :] if "." in name else ""] += 1
 
 
-def _open_file(path: Path, name: str) -> Iterator[Member | Failure]:
-    """The members of one file: itself, unless its content says archive."""
-    source = Source(path=str(path))
-    if name.endswith(LOGS):
-        yield Member(source=source, name=name, path=path)
-        return
-    try:
-        with _typed(source):
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise LogFormatError("not a regular file", where=source)
-            with path.open("rb") as stream:
-                head = stream.read(4)
-            if head == _ZIP and not _is_inspect(path):
-                yield from _open_zip(path)
+def _open_packed(path: Path, name: str, source: Source) -> Iterator[Member | Failure]:
+    """The members of a file whose name does not say log: those of an archive, else itself."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
+            if not any(entry.filename == "header.json" or entry.filename.startswith("_journal/") for entry in entries):
+                for entry in entries:
+                    if _is_log(entry.filename):
+                        yield _hold(path, entry.filename, partial(archive.open, entry), entry.file_size, entry.compress_size)
                 return
-            with _open_inflated(path, source) as inflated:
-                if inflated.read(512)[257:262] == b"ustar":
-                    inflated.close()
-                    yield from _stream_tar(path, source)
-                    return
+    with _open_inflated(path, source) as stream:
+        head = stream.read(512)
+    if head[257:262] != b"ustar":
         yield Member(source=source, name=name.removesuffix(".gz").removesuffix(".zst"), path=path)
-    except LogFormatError as error:
-        yield Failure(source=source, error=error)
-
-
-def _is_inspect(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        return any(name == "header.json" or name.startswith("_journal/") for name in archive.namelist())
-
-
-def _open_zip(path: Path) -> Iterator[Member | Failure]:
-    with zipfile.ZipFile(path) as archive:
-        for info in sorted(archive.infolist(), key=lambda info: info.filename):
-            if _is_log(info.filename):
-                with archive.open(info) as stream:
-                    yield _hold(path, info.filename, stream, info.file_size)
-
-
-def _stream_tar(path: Path, source: Source) -> Iterator[Member | Failure]:
-    with _open_inflated(path, source) as inflated:
-        ending = _Tail(inflated)
-        with tarfile.open(fileobj=cast("BinaryIO", ending), mode="r|") as archive:
-            while (info := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # a stream is not searched again: keep no list of it
-                if info.isreg() and _is_log(info.name):
-                    yield _hold(path, info.name, cast("BinaryIO", archive.extractfile(info)), info.size)
-        if not ending.is_complete():
-            raise LogFormatError("archive is cut: its end mark is missing", where=source)
+        return
+    with _open_inflated(path, source, watched=True) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        while (found := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # a stream is not searched again
+            if found.isreg() and _is_log(found.name):
+                yield _hold(path, found.name, partial(tar.extractfile, found), found.size, found.size)
+        while stream.read(1 << 18):
+            pass
+        last = cast("_Bounded", stream.raw).last
+    if len(last) < 1024 or any(last):  # tarfile takes a cut archive for a finished one
+        raise LogFormatError("archive is cut", where=source, expected="1,024 zero bytes at its end", found=last[-8:])
 
 
 def _is_log(name: str) -> bool:
-    return name.endswith((*LOGS, *PACKED)) and not any(part.startswith(".") and part != ".." for part in name.split("/"))
+    parts = name.split("/")
+    return name.endswith(LOGS + PACKED) and not any(part.startswith(".") and part != ".." for part in parts)
 
 
-def _hold(path: Path, name: str, stream: BinaryIO, size: int) -> Member | Failure:
+def _hold(path: Path, name: str, opener: Callable[[], Any], size: int, packed: int) -> Member | Failure:
+    """A member of an archive with its bytes."""
     source = Source(path=str(path), member=name)
     try:
-        if size > LARGEST:
-            raise LogFormatError("member is too large to be held", where=source, expected=f"at most {LARGEST:,}", found=size)
-        if not name.endswith((*LOGS, ".gz")) or name.endswith(".tar.gz"):
-            raise LogFormatError("an archive inside an archive is not opened", where=source, remedy="unpack it first")
-        with _typed(source):
-            held = stream.read()
-            if name.endswith(".gz"):
-                with _bound(gzip.open(io.BytesIO(held)), len(held), source) as inflated:
-                    held = inflated.read()
-        return Member(source=source, name=name.removesuffix(".gz"), held=held)
+        return Member(source=source, name=name.removesuffix(".gz"), held=_read_entry(opener, size, packed, source))
     except LogFormatError as error:
         return Failure(source=source, error=error)
 
 
-def _open_inflated(path: Path, source: Source) -> BinaryIO:
-    raw = path.open("rb")
-    head = raw.peek(4)[:4]
-    if head[:2] == _GZIP:
-        return _bound(gzip.open(raw), path.stat().st_size, source)
-    if head == _ZSTD:
-        opened = zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(raw, read_across_frames=True)
-        return _bound(opened, path.stat().st_size, source)
-    return raw
+def _read_entry(opener: Callable[[], Any], size: int, packed: int, source: Source) -> bytes:
+    name = source.member or ""
+    if not name.endswith((*LOGS, ".json.gz", ".jsonl.gz")):
+        raise LogFormatError("an archive inside an archive is not opened", where=source, remedy="unpack it first")
+    if size > LARGEST:
+        raise LogFormatError("too large to be held", where=source, expected=f"at most {LARGEST:,} bytes", found=size)
+    with _typed(source), io.BufferedReader(_Bounded(opener(), packed, source)) as bounded:
+        held = bounded.read()
+    if not name.endswith(".gz"):
+        return held
+    with _typed(source), io.BufferedReader(_Bounded(gzip.open(io.BytesIO(held)), len(held), source)) as bounded:
+        return bounded.read()
 
 
-def _bound(stream: Any, packed: int, source: Source) -> BinaryIO:
-    return cast("BinaryIO", io.BufferedReader(_Bounded(stream, packed, source), 1 << 18))
+def _open_inflated(path: Path, source: Source, *, watched: bool = False) -> io.BufferedReader:
+    with _typed(source):
+        raw = path.open("rb")
+        head, packed = raw.peek(4)[:4], os.fstat(raw.fileno()).st_size
+    stream: Any = raw
+    if head == b"\x28\xb5\x2f\xfd":
+        stream = zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(raw, read_across_frames=True)
+    elif head[:2] == b"\x1f\x8b":
+        raw.close()
+        stream = gzip.open(path)  # noqa: SIM115  # closed with the reader around it
+    elif not watched:
+        return raw
+    return io.BufferedReader(_Bounded(stream, packed, source), 1 << 18)
 
 
 class _Bounded(io.RawIOBase):
-    """An inflated stream that ends in an error, not in memory, when it grows as no log does."""
+    """An inflated stream that ends in an error, not in memory, when it grows as no log does; it knows its last bytes."""
 
     def __init__(self, stream: Any, packed: int, source: Source) -> None:
-        self.stream, self.source = stream, source
+        self.stream, self.source, self.last = stream, source, b""
         self.left = max(SLACK, packed * STEEPEST)
 
     def readable(self) -> bool:
@@ -238,24 +226,12 @@ class _Bounded(io.RawIOBase):
         if self.left < 0:
             raise LogFormatError("inflates as no log does", where=self.source, expected=f"at most {STEEPEST} times its size")
         buffer[: len(chunk)] = chunk
+        self.last = (self.last + chunk[-1024:])[-1024:]
         return len(chunk)
 
-
-class _Tail:
-    """A stream that remembers its last 1,024 bytes: `tarfile` takes a cut archive for a finished one."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.last = stream, b""
-
-    def read(self, size: int) -> bytes:
-        chunk = self.stream.read(size)
-        self.last = (self.last + chunk)[-1024:]
-        return chunk
-
-    def is_complete(self) -> bool:
-        while self.read(1 << 18):
-            pass
-        return len(self.last) == 1024 and not any(self.last)
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 @contextmanager
