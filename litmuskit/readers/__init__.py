@@ -7,22 +7,25 @@ its own, ``read_episodes(member, rules)`` yields an `Episode` or, for a record i
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers.container import Member, walk_members
 from litmuskit.readers.polarity import LabelRules
 from litmuskit.records import Episode, Failure, MatchKey
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["FORMATS", "LabelRules", "Log", "Member", "read_log", "walk_members"]
 
 FORMATS = ("jsonl", "inspect", "agentdojo", "litmus")
+BATCH = 64  # members one worker reads at a time
 
 
 def read_log(
@@ -31,6 +34,7 @@ def read_log(
     violation: str | Iterable[str] = (),
     match_key: MatchKey | None = None,
     keep_going: bool = False,
+    workers: int = 1,
 ) -> Log:
     """Name a log; its episodes are read when iterated, one at a time, and never all held.
 
@@ -41,20 +45,18 @@ def read_log(
     violation : str or several
         What means violation, ``SCORER[.KEY]=VALUE`` each; needed for scorers whose polarity the log does not state.
     match_key : {"arguments", "arguments+observation", "state", "text", "unknown"}, optional
-        What the grader compared, overriding what the log states; `Log.rules` keeps it.
+        What the grader compared, overriding what the log states; it stays in `Log.rules` for reports to say.
     keep_going : bool
         Collect what cannot be read in `Log.failures` instead of raising the first.
-
-    Returns
-    -------
-    Log
+    workers : int, at least 1
+        Processes that read files side by side; the order is the same. A worker holds the episodes of its files.
 
     Raises
     ------
     LogFormatError
         When a path does not exist; on iteration, the first thing that cannot be read.
     InputError
-        For a rule or match key that is none.
+        For a rule, match key or number of workers that is none.
 
     Examples
     --------
@@ -65,30 +67,28 @@ def read_log(
     """
     paths = (Path(path),) if isinstance(path, str | Path) else tuple(Path(one) for one in path)
     said = (violation,) if isinstance(violation, str) else tuple(violation)
-    return Log(paths, rules=LabelRules(violation=said, match_key=match_key), keep_going=keep_going)
+    rules = LabelRules(violation=said, match_key=match_key)
+    return Log(paths=paths, rules=rules, keep_going=keep_going, workers=workers)
 
 
-class Log:
-    """Episodes of one or more logs, read afresh at each iteration, in one order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log(Tabular):
+    """Episodes of one or more logs, read afresh at each iteration, in one order; made by `read_log`."""
 
-    Parameters
-    ----------
-    paths : tuple of Path
-    rules : LabelRules
-        The caller's polarity and match key, for reports to state.
-    keep_going : bool
-    """
+    paths: tuple[Path, ...]
+    rules: LabelRules = field(default_factory=LabelRules)
+    keep_going: bool = False
+    workers: int = 1
+    _failures: list[tuple[Failure, ...]] = field(default_factory=list, repr=False, compare=False)
 
-    def __init__(self, paths: tuple[Path, ...], *, rules: LabelRules | None = None, keep_going: bool = False) -> None:
-        if not paths:
+    def __post_init__(self) -> None:
+        if not self.paths:
             raise InputError("no log was named", where="path", expected="at least one path")
-        for path in paths:
+        for path in self.paths:
             if not path.exists() and not path.is_symlink():
                 raise LogFormatError("no such file or folder", where=path)
-        self.paths = paths
-        self.rules = rules or LabelRules()
-        self.keep_going = keep_going
-        self._failures: tuple[Failure, ...] | None = None
+        if self.workers < 1:
+            raise InputError("too few workers", where="workers", expected="at least 1", found=self.workers)
 
     def __repr__(self) -> str:
         return f"Log({', '.join(str(path) for path in self.paths)})"
@@ -97,46 +97,53 @@ class Log:
         failures: list[Failure] = []
         seen: set[tuple[str, str]] = set()
         for found in _show_progress(self._read()):
-            if isinstance(found, Failure):
-                if not self.keep_going:
-                    raise found.error
-                failures.append(found)
-                continue
-            key = (found.record, str(found.source))
-            if key in seen:
-                error = LogFormatError("record stands twice", where=found.source, found=found.record)
-                if not self.keep_going:
-                    raise error
-                failures.append(Failure(source=found.source, error=error))
-                continue
-            seen.add(key)
-            yield found
-        self._failures = tuple(failures)
+            failure = found if isinstance(found, Failure) else _check_new(found, seen)
+            if failure is None:
+                yield found  # type: ignore[misc]
+            elif self.keep_going:
+                failures.append(failure)
+            else:
+                raise failure.error
+        self._failures[:] = [tuple(failures)]
 
     @property
     def failures(self) -> tuple[Failure, ...]:
         """What could not be read; reads the log to its end where no iteration has."""
-        if self._failures is None:
+        if not self._failures:
             for _ in self:
                 pass
-        return self._failures or ()
+        return self._failures[0]
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_table(self) -> Table:
         """One row per episode, for looking at; never for fingerprints (pandas turns "001" into 1)."""
-        import pandas as pd
-
-        return pd.DataFrame([_summarize(episode) for episode in self])
+        names = ("record", "source", "instance", "epoch", "status", "attacked", "flagged", "flagged_turn")
+        rows = tuple((*(_plain(getattr(e, name)) for name in names), len(e.transcript.calls), e.harness.name) for e in self)
+        return Table(columns=(*names, "turns", "harness"), rows=rows, caption=repr(self))
 
     def _read(self) -> Iterator[Episode | Failure]:
-        for path in self.paths:
-            for member in walk_members(path):
-                if isinstance(member, Failure):
-                    yield member
-                else:
-                    yield from _read_member(member, self.rules)
+        members = (member for path in self.paths for member in walk_members(path))
+        if self.workers == 1:
+            for member in members:
+                yield from _read_member(member, self.rules)
+            return
+        with ProcessPoolExecutor(self.workers) as pool:
+            waiting: deque[Future[list[Episode | Failure]]] = deque()
+            while batch := list(islice(members, BATCH)):
+                waiting.append(pool.submit(_read_batch, batch, self.rules))
+                if len(waiting) > 2 * self.workers:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
 
 
-def _read_member(member: Member, rules: LabelRules) -> Iterator[Episode | Failure]:
+def _read_batch(members: list[Member | Failure], rules: LabelRules) -> list[Episode | Failure]:
+    return [found for member in members for found in _read_member(member, rules)]
+
+
+def _read_member(member: Member | Failure, rules: LabelRules) -> Iterator[Episode | Failure]:
+    if isinstance(member, Failure):
+        yield member
+        return
     try:
         yield from _find_reader(member).read_episodes(member, rules)
     except InputError as error:
@@ -145,34 +152,27 @@ def _read_member(member: Member, rules: LabelRules) -> Iterator[Episode | Failur
 
 def _find_reader(member: Member) -> Any:
     head = member.peek()
-    tried = []
     for name in FORMATS:
         try:
             reader = import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError:
+        except ImportError:
             continue
         if reader.sniff(head, member.name):
             return reader
-        tried.append(name)
-    raise LogFormatError("unknown format", where=member.source, expected=f"one of {', '.join(tried)}", found=head[:40])
+    raise LogFormatError("unknown format", where=member.source, expected=f"one of {', '.join(FORMATS)}", found=head[:40])
 
 
-def _summarize(episode: Episode) -> dict[str, Any]:
-    flag = episode.flag
-    return {
-        "record": episode.record,
-        "source": str(episode.source),
-        "instance": episode.instance,
-        "epoch": episode.epoch,
-        "status": episode.status,
-        "attacked": episode.attacked,
-        "flagged": episode.flagged,
-        "flagged_turn": episode.flagged_turn,
-        "scorer": flag.scorer if flag else None,
-        "match_key": flag.match_key if flag else None,
-        "turns": len(episode.transcript.calls),
-        **episode.groups,
-    }
+def _check_new(episode: Episode, seen: set[tuple[str, str]]) -> Failure | None:
+    key = (episode.record, str(episode.source))
+    if key in seen:
+        error = LogFormatError("a record of this name was read from here before", where=episode.source, found=episode.record)
+        return Failure(source=episode.source, error=error)
+    seen.add(key)
+    return None
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def _show_progress(found: Iterator[Episode | Failure]) -> Iterator[Episode | Failure]:
