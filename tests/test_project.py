@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -80,6 +81,34 @@ def test_ci_runs_the_test_command_of_the_readme():
 def test_readme_examples_end_before_their_fence():
     for block in re.findall(r"^```(?:python|pycon)\n(.*?)^```", read("README.md"), re.DOTALL | re.MULTILINE):
         assert ">>>" not in block or block.endswith("\n\n"), "doctest takes the closing fence for output: leave a blank line"
+
+
+def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
+    """The README's recording loop, run as it stands there around a scripted model and a mutating tool."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"^```python\n(import litmuskit as lk\n[^`]*Recorder[^`]*)^```", read("README.md"), re.MULTILINE)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 20
+    call = {"id": "c0", "name": "read", "arguments": {"path": "a"}}
+    replies = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "assistant", "content": "done"}]
+    names = {
+        "POLICY_DIGEST": "sha256:" + "0" * 64,
+        "SYSTEM": "You read files.",
+        "TOOLS": [{"name": "read", "parameters": {}}],
+        "cases": [SimpleNamespace(id="case-1", payloads={"a": "pay me"}, prompt="Read a.")],
+        "ask_model": lambda history: replies[sum(message["role"] == "assistant" for message in history)],
+        "run_tool": lambda _: "pay you",
+        "mutate": lambda raw: raw.replace("you", "me"),
+        "judge": lambda _: True,
+    }
+    exec(block, names)  # noqa: S102 - the README's own example
+    (episode,) = litmuskit.read_log("run.jsonl")
+    first, second = episode.transcript.calls
+    assert (first.observations[0].raw, first.observations[0].delivered) == ("pay you", "pay me")
+    assert [message.text for message in episode.transcript.delivered(2)] == ["Read a.", "", "pay me"]
+    assert second.proposed.content == "done"
+    assert [(event.kind, event.turn) for event in episode.events] == [("mutation", 1)]
+    assert episode.flagged
+    assert episode.transcript.unlogged == {"decode"}
 
 
 def test_top_level_is_fixed():
