@@ -1,0 +1,66 @@
+"""What only several episodes together show: one record twice, one reply in two episodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from litmuskit.artifacts.evidence import Evidence
+from litmuskit.records import Episode
+
+__all__ = ["DuplicateIndex"]
+
+_RANDOM = 16  # characters from which a call id is taken for random: meeting it twice is no chance
+_Key = tuple[str, str]
+
+
+class DuplicateIndex:
+    """Episodes by record and by random call id: one pass, a few words per call.
+
+    Examples
+    --------
+    >>> DuplicateIndex().evidence()
+    {}
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[_Key, tuple[object, ...]]] = defaultdict(dict)
+        self._ids: dict[str, dict[_Key, int]] = defaultdict(dict)
+        self._standing: dict[_Key, bool | None] = {}
+        self._counts: dict[_Key, int] = defaultdict(int)
+
+    def add(self, episode: Episode) -> None:
+        """Take one episode in."""
+        key = episode.record, str(episode.source)
+        self._records[episode.record][key] = tuple((label.scorer, label.violation) for label in episode.labels)
+        self._standing[key] = True if episode.flagged else None
+        for call in episode.transcript.calls:
+            for asked in call.proposed.tool_calls if call.proposed is not None else ():
+                if asked.id is not None and len(asked.id) >= _RANDOM and key not in self._ids[asked.id]:
+                    self._ids[asked.id][key] = call.turn
+                    self._counts[key] += 1
+
+    def evidence(self) -> dict[_Key, tuple[Evidence, ...]]:
+        """Evidence by (record, source): the same record twice, every call or one call of another episode."""
+        found: dict[_Key, list[Evidence]] = defaultdict(list)
+
+        def note(key: _Key, kind: str, rule: str, detail: str, turn: int | None = None, call_id: str | None = None) -> None:
+            rule, standing = f"{kind}/{rule}", self._standing[key]
+            found[key].append(Evidence(kind=kind, rule=rule, turn=turn, call_id=call_id, detail=detail, before_flag=standing))
+
+        for same in self._records.values():
+            rule = "same-record" if len(set(same.values())) == 1 else "contradicting-labels"
+            for key in same if len(same) > 1 else ():
+                note(key, "duplicate", rule, f"stands in {', '.join(source for _, source in same)}")
+        shared: dict[tuple[_Key, _Key], dict[str, int]] = defaultdict(dict)
+        for call_id, places in self._ids.items():
+            for key in places if len(places) > 1 else ():
+                other = next(other for other in places if other != key)
+                shared[key, other][call_id] = places[key]
+        for (key, other), calls in shared.items():
+            if len(calls) == self._counts[key] == self._counts[other]:
+                if key[0] != other[0]:
+                    note(key, "duplicate", "same-calls", f"every call is one of {other[0]}")
+                continue
+            for call_id, turn in calls.items():
+                note(key, "stale-cache", "call-of-another-episode", f"also in {other[0]}", turn, call_id)
+        return {key: tuple(evidence) for key, evidence in found.items()}

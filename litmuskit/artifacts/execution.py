@@ -1,0 +1,120 @@
+"""Calls against what became of them: executed otherwise, for another call, never, or cut off as the agent wrote them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from litmuskit.artifacts.evidence import Evidence, cite
+from litmuskit.records import Context, Episode, Message, ModelCall, Observation, ToolCall, Transcript
+
+__all__ = [
+    "find_execution_faults",
+    "is_filled",
+    "is_flat",
+    "is_same_call",
+    "key_call",
+    "pair_results",
+    "read_text",
+    "show_call",
+]
+
+
+def read_text(content: str | bytes | list[Any] | None) -> str | None:
+    """The text of a raw or delivered result as the agent reads it; None where none was logged."""
+    return content if content is None or isinstance(content, str) else Message(role="tool", content=content).text
+
+
+def is_flat(transcript: Transcript) -> bool:
+    """Whether the log holds no per-call inputs: one list at the end shows neither a replay nor a late edit."""
+    return "delivered" in transcript.unlogged or all(call.delivered is None for call in transcript.calls)
+
+
+def is_same_call(left: ToolCall, right: ToolCall) -> bool:
+    """Whether two calls ask for the same: key order, JSON text against an object and ``"1"`` against ``1`` do not count.
+
+    Examples
+    --------
+    >>> is_same_call(ToolCall(name="f", arguments='{"a": 1}'), ToolCall(name="f", arguments={"a": "1"}))
+    True
+    """
+    if left.name != right.name:
+        return False
+    return left.arguments == right.arguments or _is_same(_parse(left.arguments), _parse(right.arguments))
+
+
+def key_call(call: ToolCall) -> tuple[str, str]:
+    """A hashable key, equal for equal calls up to key order."""
+    return call.name, json.dumps(_parse(call.arguments), sort_keys=True, default=str)
+
+
+def show_call(call: ToolCall | None) -> str:
+    """A call in words."""
+    return f"{call.name}({call.arguments})" if call is not None else "no call"
+
+
+def _parse(arguments: Mapping[str, Any] | str) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_is_same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return left == right or str(left) == str(right)
+
+
+def is_filled(asked: ToolCall, other: ToolCall, context: Context) -> bool:
+    """Whether ``other`` is ``asked`` with nothing added but nulls and the tool schema's own defaults."""
+    before, after = _parse(asked.arguments), _parse(other.arguments)
+    if asked.name != other.name or not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return False
+    schemas = [tool.get("function", tool) for tool in context.tools]
+    schema: Any = next((s for s in schemas if isinstance(s, Mapping) and s.get("name") == asked.name), {})
+    known = (schema.get("parameters") or schema.get("input_schema") or {}).get("properties") or {}
+    added = {key: value for key, value in after.items() if key not in before and value is not None}
+    kept = {key: value for key, value in after.items() if key in before}
+    return _is_same(before, kept) and all(key in known and known[key].get("default") == value for key, value in added.items())
+
+
+def pair_results(call: ModelCall) -> Iterator[tuple[int, ToolCall, Observation | None]]:
+    """Each proposed call of a turn with its position and what came back; None where nothing did."""
+    by_position = {result.position: result for result in call.observations}
+    for position, asked in enumerate(call.proposed.tool_calls if call.proposed is not None else ()):
+        yield position, asked, by_position.get(position)
+
+
+def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
+    """Executed-differs, mis-pairing by call, not-executed, own-output-cut; replay where one flat list is all there is."""
+    is_logged = not episode.transcript.unlogged & {"executed", "returned"}
+    differing: list[tuple[int, int, ToolCall, ToolCall]] = []
+    for call in episode.transcript.calls:
+        for position, asked, result in pair_results(call):
+            if (result is None and is_logged) or (result is not None and result.executed is False):
+                rule = "not-executed/rejected" if result is not None else "not-executed/no-result"
+                yield cite(episode, rule, f"{asked.name} was proposed, not executed", turn=call.turn, position=position)
+            elif result is None or result.call is None or asked.parse_error is not None or is_same_call(asked, result.call):
+                continue
+            elif not is_filled(asked, result.call, call.context):
+                differing.append((call.turn, position, asked, result.call))
+        if call.stop == "max_tokens":
+            yield cite(episode, "own-output-cut/token-limit", "the agent's output ended on its token limit", turn=call.turn)
+    crossed = {key_call(asked): (turn, position) for turn, position, asked, _ in differing}
+    turns = episode.transcript.calls if differing and is_flat(episode.transcript) else ()
+    proposed = [(asked, turn.turn) for turn in reversed(turns) for _, asked, _ in pair_results(turn)]
+    earliest = {key_call(asked): turn for asked, turn in proposed}
+    for turn, position, asked, executed in differing:
+        rule, detail = (
+            "executed-differs/arguments",
+            f"proposed {show_call(asked)}, executed {show_call(executed)}",
+        )
+        if crossed.get(key_call(executed), (turn, position)) != (turn, position):
+            rule = "mis-pairing/result-of-another-call"
+        elif earliest.get(key_call(asked), turn) < turn:
+            rule = "replay/stale-arguments-in-flat-list"
+        yield cite(episode, rule, detail, turn=turn, position=position)

@@ -1,0 +1,231 @@
+"""Faults that show only when each history the agent was shown is laid beside what it proposed.
+
+Every delivered history is aligned with the one before it: an honest one repeats it and adds the agent's last message and the
+results. A place in it belongs to a turn by *position*; call ids recur each turn in real logs and only settle the order of
+results inside one turn. Ranges of the pool keep this linear: only what changed is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from litmuskit.artifacts.evidence import Evidence, cite
+from litmuskit.artifacts.execution import is_filled, is_flat, is_same_call, key_call, pair_results, read_text, show_call
+from litmuskit.artifacts.truncation import describe_cut
+from litmuskit.records import Episode, Message, Ranges, Transcript
+
+__all__ = ["Shown", "find_history_faults", "trace_history"]
+
+_Slot = tuple[int, int | None]  # a turn and the position of a result in it; None is the agent's own message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A message, new or changed in the input of ``view``, at the place of a turn's proposal (``position`` None) or result.
+
+    ``turn`` is None for a message that an equal one precedes and that stands at no place.
+    """
+
+    turn: int | None
+    position: int | None
+    view: int
+    message: Message
+
+
+@dataclass(slots=True)
+class _Thread:
+    """One conversation: the history last shown, whose place each message is, and which turns answered to what."""
+
+    ranges: Ranges = ()
+    shown: list[int] = field(default_factory=list)
+    slots: list[_Slot | None] = field(default_factory=list)
+    asked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def list_answers(self) -> list[int]:
+        """The turns that answered to the history as it stands."""
+        return self.asked.setdefault((len(self.shown), self.shown[-1]), []) if self.shown else []
+
+
+def trace_history(transcript: Transcript) -> Iterator[Shown]:
+    """Every message, new or changed, at the place of a proposal or a result; nothing where no input was logged.
+
+    Sub-agents are followed apart, retries and forks are recognised, and after a summary or a trimmed window only messages
+    that still stand where they stood keep their place.
+    """
+    threads: dict[int, _Thread] = {}
+    thread = _Thread()
+    views = [(call.turn, call.delivered) for call in transcript.calls]
+    for view, ranges in () if is_flat(transcript) else [*views, (len(views) + 1, transcript.final)]:
+        first = next(_walk(ranges or (), 0), None)
+        if ranges is None or first is None:
+            continue
+        if first not in threads:
+            known, head = set(thread.shown), transcript.messages[first]
+            continues = known and (head == transcript.messages[thread.shown[0]] or not known.isdisjoint(_walk(ranges, 0)))
+            threads[first] = thread if continues else _Thread()
+        thread = threads[first]
+        yield from _advance(transcript, thread, view, ranges)
+        if view <= len(views):
+            thread.list_answers().append(view)
+
+
+def _walk(ranges: Ranges, skip: int) -> Iterator[int]:
+    for start, stop in ranges:
+        yield from range(min(start + skip, stop), stop)
+        skip = max(skip - (stop - start), 0)
+
+
+def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges) -> Iterator[Shown]:
+    pool, shown, answers, kept = transcript.messages, thread.shown, thread.list_answers(), 0
+    for before, now in zip(thread.ranges, ranges, strict=False):
+        kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
+        if before != now:
+            break
+    fresh = list(_walk(ranges, kept))
+    same = next((n for n, pair in enumerate(zip(shown[kept:], fresh, strict=False)) if pool[pair[0]] != pool[pair[1]]), None)
+    same = min(len(shown) - kept, len(fresh)) if same is None else same  # a reader may number equal messages anew
+    old, slots = shown[kept + same :], thread.slots[kept + same :]
+    shown[kept:], fresh = fresh[:same], fresh[same:]
+    del thread.slots[kept + same :]
+    thread.ranges = ranges
+    placed, known = _align(transcript, answers, old, slots, fresh), set(old)
+    is_answered, owner, ids, used = False, 0, [""], [0]
+    for offset, index in enumerate(fresh):
+        message, is_new = pool[index], offset >= len(placed)
+        slot = None if is_new else placed[offset]
+        if message.role == "assistant":
+            ids, used, owner = [call.id or "" for call in message.tool_calls], [], 0
+            if (is_new and not is_answered) or (slot is not None and index not in known):
+                turns = [*answers, *thread.list_answers()] if is_new else thread.list_answers()
+                turn = _find_answer(transcript, message, turns)
+                if turn is None and is_new and turns and message.tool_calls:
+                    turn = turns[-1]
+                if turn is not None:
+                    slot, owner, is_answered = (turn, None), turn, True
+        elif message.role == "tool" and owner:
+            here = message.tool_call_id or ""
+            position = ids.index(here) if ids.count(here) == 1 else len(used)
+            slot = (owner, position) if position < len(ids) and position not in used else None
+            used.append(position)
+        if slot is not None and index not in known:
+            yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
+        elif slot is None and is_new and answers and message.role != "user" and any(pool[i] == message for i in shown[-8:]):
+            yield Shown(turn=None, position=None, view=view, message=message)
+        shown.append(index)
+        thread.slots.append(slot)
+
+
+def _align(
+    transcript: Transcript, answers: Sequence[int], old: list[int], slots: list[_Slot | None], fresh: list[int]
+) -> list[_Slot | None]:
+    """The places of those first messages of ``fresh`` that stand for messages of ``old``; what follows them is new.
+
+    Messages of the same number are anchors; as many messages of the same roles between two anchors are the old ones, edited.
+    """
+    roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
+    where = {index: place for place, index in enumerate(old)}
+    placed: list[_Slot | None] = []
+    done = 0
+
+    def fit(place: int, gap: list[int]) -> list[_Slot | None]:
+        alike = [roles[index] for index in old[done:place]] == [roles[index] for index in gap]
+        return slots[done:place] if alike else [None] * len(gap)
+
+    for offset, index in enumerate(fresh):
+        place = where.get(index, -1)
+        if place >= done:
+            placed += [*fit(place, fresh[len(placed) : offset]), slots[place]]
+            done = place + 1
+    rest = fresh[len(placed) :]
+    ends = [n for n, index in enumerate(rest) if _find_answer(transcript, transcript.messages[index], answers)]
+    found = fit(len(old), rest[: ends[-1] if ends else len(old) - done])
+    return placed + (found if ends or found == slots[done:] else [None] * len(rest))
+
+
+def _find_answer(transcript: Transcript, message: Message, turns: Sequence[int]) -> int | None:
+    """The latest of ``turns`` that proposed just this message, call ids apart."""
+    for turn in reversed(turns) if message.role == "assistant" else ():
+        proposed = transcript.calls[turn - 1].proposed
+        if proposed is not None and len(proposed.tool_calls) == len(message.tool_calls):
+            same = all(map(is_same_call, proposed.tool_calls, message.tool_calls))
+            if same and (message.tool_calls or message.text == proposed.text):
+                return turn
+    return None
+
+
+def find_history_faults(episode: Episode) -> Iterator[Evidence]:
+    """Replay, late-edit and a message shown twice; against what the tools returned, mis-pairing and mutation."""
+    first: dict[_Slot, str] = {}
+    earliest: dict[tuple[str, str], int] = {}
+    reported: set[_Slot | int] = set()
+    for shown in trace_history(episode.transcript):
+        turn, position, view = shown.turn, shown.position, shown.view
+        text = f"{shown.message.text}{shown.message.error or ''}"
+        if turn is None:
+            if view not in reported:
+                yield cite(
+                    episode, "duplicate/message-again", f"{shown.message.role} message shown twice", turn=view - 1, seen=view
+                )
+            reported.add(view)
+        elif position is None:
+            for struck, rule, detail in _compare_calls(episode, turn, shown.message, earliest):
+                if (turn, -1 - struck) not in reported:
+                    yield cite(episode, f"replay/{rule}", detail, turn=turn, position=struck, seen=view)
+                reported.add((turn, -1 - struck))
+        elif first.setdefault((turn, position), text) != text and (turn, position) not in reported:
+            reported.add((turn, position))
+            detail = f"{len(first[turn, position]):,} characters when first shown, other {len(text):,} to model call {view}"
+            yield cite(episode, "late-edit/result", detail, turn=turn, position=position, seen=view)
+    yield from _compare_results(episode, first)
+
+
+def _compare_calls(
+    episode: Episode, turn: int, message: Message, earliest: dict[tuple[str, str], int]
+) -> Iterator[tuple[int, str, str]]:
+    """Where, by which rule and how a message shows other calls than its turn proposed."""
+    calls = episode.transcript.calls
+    call, pairs = calls[turn - 1], list(pair_results(calls[turn - 1]))
+    wrong = [n for n, seen in enumerate(message.tool_calls) if n >= len(pairs) or not is_same_call(seen, pairs[n][1])]
+    left = [asked for n, asked, _ in pairs if n in wrong or n >= len(message.tool_calls)]
+    if wrong and not earliest:
+        for other in calls:
+            for _, asked, _ in pair_results(other):
+                earliest.setdefault(key_call(asked), other.turn)
+    for position in wrong if pairs else ():
+        seen = message.tool_calls[position]
+        moved = next((n for n, asked in enumerate(left) if is_same_call(asked, seen)), None)
+        if moved is not None:  # calls shown in another order, or not all of them
+            del left[moved]
+            continue
+        asked, result = pairs[position][1:] if position < len(pairs) else (None, None)
+        if earliest.get(key_call(seen), turn) < turn:
+            rule = "stale-arguments"
+        elif asked is not None and (asked.parse_error is not None or is_filled(asked, seen, call.context)):
+            continue
+        elif result is not None and result.call is not None and is_same_call(result.call, seen):
+            continue  # the history says honestly what was executed
+        else:
+            rule = "arguments-at-position"
+        yield position, rule, f"shown {show_call(seen)}, proposed {show_call(asked)}"
+
+
+def _compare_results(episode: Episode, first: dict[_Slot, str]) -> Iterator[Evidence]:
+    """What a tool returned against what was first shown in its place."""
+    returned: dict[str, _Slot] = {}
+    differing: list[tuple[int, int, str]] = []
+    for call in episode.transcript.calls:
+        for position, _, result in pair_results(call):
+            text = read_text(result.delivered if result.raw is None else result.raw) if result is not None else None
+            if result is None or text is None or result.error is not None:
+                continue
+            seen = first.get((call.turn, position), read_text(result.delivered))
+            returned[text] = call.turn, position
+            if seen is not None and seen != text and result.truncation is None and describe_cut(text, seen) is None:
+                differing.append((call.turn, position, seen))
+    for turn, position, seen in differing:
+        if seen.strip() and seen in returned:
+            rule, detail = "mis-pairing/result-of-another-call", "shows what turn {} call {} returned".format(*returned[seen])
+        else:
+            rule, detail = "mutation/altered-in-transit", f"shown {len(seen):,} characters that the tool did not return"
+        yield cite(episode, rule, detail, turn=turn, position=position)

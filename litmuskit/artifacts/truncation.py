@@ -1,0 +1,100 @@
+"""Results cut before the agent saw them. Valid JSON proves nothing here: a middle cut often stays valid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from litmuskit.artifacts.evidence import Evidence, cite
+from litmuskit.artifacts.execution import read_text
+from litmuskit.records import Episode
+
+__all__ = ["describe_cut", "find_truncations", "is_marked"]
+
+# Inspect (all three eras), OpenHands, SWE-agent and their like. A mark frames or ends a result: text that quotes one is no cut.
+_WRAPPER = re.compile(
+    r"\s*The output of your call to .{1,200} was too long to be displayed\.\s+Here is a truncated version:\s+"
+    r"<START_TOOL_OUTPUT>(?P<kept>.*)<END_TOOL_OUTPUT>\s*",
+    re.DOTALL,
+)
+_ENDING = re.compile(
+    r"(<response clipped>|[\[(<][^\w\n]*((tool |the )?(observation|output|response|result|content|text|file)s? )?"
+    r"(was |is |been )?(truncated|clipped)\b[^\n]{0,120}[\])>]"
+    r"|(\.\.\.|…)\s*[\[(]?(\d[\d,]* )?(more )?(bytes|characters|chars|lines|tokens)?\s*(truncated|omitted|elided)\W*)\s*\Z",
+    re.IGNORECASE,
+)
+_JOINT = re.compile(r"trunc|omitt|clipp|elid|cut|\.\.\.|…|removed|more|limit", re.IGNORECASE)
+_ENOUGH, _SHORTEST = 3, 200  # results of one length, and the length, below which equal lengths mean nothing
+
+
+def is_marked(text: str) -> bool:
+    r"""Whether a known harness's mark of a cut frames or ends the text.
+
+    Examples
+    --------
+    >>> is_marked("abc\n[Observation truncated due to length]"), is_marked("see '[truncated]' in the manual")
+    (True, False)
+    """
+    return _ENDING.search(text, max(len(text) - 300, 0)) is not None or (
+        text[:40].lstrip().startswith("The output of") and _WRAPPER.fullmatch(text) is not None
+    )
+
+
+def _share(left: str, right: str) -> int:
+    """The length of the common prefix, by bisection."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[low:middle] == right[low:middle] else (low, middle - 1)
+    return low
+
+
+def describe_cut(raw: str, seen: str) -> str | None:
+    """Which part of ``raw`` is missing from ``seen``, a mark at the joint allowed; None if ``seen`` is no cut of it.
+
+    Examples
+    --------
+    >>> describe_cut("abcdefghij", "abcd"), describe_cut("abcdefghij", "ab...ij"), describe_cut("abcdefghij", "abXdefghij")
+    ('end', 'middle', None)
+    """
+    wrapped = _WRAPPER.fullmatch(seen)
+    seen = wrapped["kept"].strip("\n") if wrapped else seen
+    head = _share(raw, seen)
+    tail = min(_share(raw[::-1], seen[::-1]), len(seen) - head)
+    kept, joint = head + tail, seen[head : len(seen) - tail]
+    if not 0 < kept < len(raw) or (joint and (not _JOINT.search(joint) or kept < len(joint) / 2)):
+        return None
+    return "end" if not tail else "middle" if head else "start"
+
+
+def find_truncations(episode: Episode) -> Iterator[Evidence]:
+    """Truncation: a declared flag, a known mark, a cut of the raw result, many results of one capped length."""
+    lengths: dict[int, dict[str, tuple[int, int]]] = {}
+    sizes = ""
+    for call in episode.transcript.calls:
+        sizes += str([asked.arguments for asked in call.proposed.tool_calls]) if call.proposed is not None else ""
+        for index, result in enumerate(call.observations):
+            place = index if result.position is None else result.position
+            seen, raw, cut = read_text(result.delivered), read_text(result.raw), result.truncation
+            rule, detail = "", ""
+            if cut is not None:
+                rule, detail = "truncation/declared", f"{cut.raw_size} to {cut.cap} {cut.unit}"
+            elif seen is None or seen == raw:
+                continue
+            elif raw is not None:
+                missing = describe_cut(raw, seen)
+                rule, detail = (
+                    "truncation/cut-of-raw" if missing else "",
+                    f"{missing} missing: {len(raw):,} to {len(seen):,} characters",
+                )
+            elif is_marked(seen):
+                rule, detail = "truncation/mark", "a known harness's mark of a cut"
+            elif len(seen) >= _SHORTEST:
+                lengths.setdefault(len(seen.encode("utf-8", "replace")), {})[seen] = call.turn, place
+            if rule:
+                yield cite(episode, rule, detail, turn=call.turn, position=place, declared=cut is not None)
+    cap = max(lengths, default=0)
+    if cap and len(lengths[cap]) >= _ENOUGH and not (cap % 50 and cap % 64) and str(cap) not in sizes:  # else the agent paged
+        for turn, place in lengths[cap].values():
+            detail = f"{len(lengths[cap])} results of exactly {cap:,} bytes, none longer"
+            yield cite(episode, "truncation/one-capped-length", detail, turn=turn, position=place)
