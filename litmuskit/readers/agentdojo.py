@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -27,8 +27,9 @@ from litmuskit.readers.container import Member
 from litmuskit.readers.polarity import LabelRules, resolve_labels
 from litmuskit.records import Context, Episode, Harness, Label, Message, ModelCall, Observation, Status, ToolCall, Transcript
 
-__all__ = ["read_episodes", "sniff"]
+__all__ = ["parse_typed", "read_episodes", "sniff"]
 
+_Typed = TypeVar("_Typed")
 UNLOGGED: Final = frozenset({"tools", "opts", "decode", "delivered", "returned"})
 
 # What an injection task's `security` compares: the environment before and after, except a hotel's name in the last answer
@@ -73,6 +74,8 @@ class _Run(msgspec.Struct):
     utility: bool | None = None
     benchmark_version: str | None = None
     agentdojo_package_version: str | None = None
+    duration: float | None = None
+    evaluation_timestamp: str | None = None
 
 
 @cache
@@ -109,12 +112,7 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
         Naming file and JSON path: not strict JSON, a missing key, a value of the wrong type.
     """
     where = str(member.source)
-    found = load_strict(member.read(), where)
-    try:
-        run = msgspec.convert(found, _Run)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at ")
-        raise LogFormatError(f"not an AgentDojo run: {what}", where=f"{where} {path.strip('`') or '$'}") from None
+    run = parse_typed(member.read(), where, _Run)
     suite, task, attack = run.suite_name, run.injection_task_id or "none", run.attack_type or "none"
     attacked = run.injection_task_id is not None or bool(run.injections)
     transcript = _build_transcript(run.messages)
@@ -136,8 +134,17 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
         carriers=_find_carriers(run.injections, transcript),
         retries=2 if _is_restarted(run) else 0,
         groups=groups,
-        metadata={key: found[key] for key in ("utility", "duration", "evaluation_timestamp") if key in found},
+        metadata={"utility": run.utility, "duration": run.duration, "evaluation_timestamp": run.evaluation_timestamp},
     )
+
+
+def parse_typed(document: bytes, where: str, kind: type[_Typed]) -> _Typed:
+    """Strict JSON as a typed structure; what does not fit is named with its JSON path."""
+    try:
+        return msgspec.convert(load_strict(document, where), kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at ")
+        raise LogFormatError(f"not of the format it seems: {what}", where=f"{where} {path.strip('`') or '$'}") from None
 
 
 def _judge_status(run: _Run) -> Status:
