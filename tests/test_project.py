@@ -40,10 +40,10 @@ def read_shell_blocks() -> list[list[str]]:
 def test_environment_and_pyproject_agree():
     environment = yaml.safe_load(read("environment.yml"))
     packages = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
+    (by_pip,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["notebooks"]
-    assert sorted(packages) == sorted(["pip", f"python{PROJECT['project']['requires-python']}", *wanted])
+    assert sorted(packages + by_pip) == sorted(["pip", "-e .", f"python{PROJECT['project']['requires-python']}", *wanted])
     assert environment["channels"] == ["conda-forge"]
-    assert {"pip": ["-e ."]} in environment["dependencies"]
 
 
 def test_versions_agree():
