@@ -1,0 +1,154 @@
+"""What the rules look at, gathered from one record: its label, its log, its evidence, its attestation."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from litmuskit.artifacts import Evidence
+from litmuskit.attestation import Attestation
+from litmuskit.records import Episode, ToolCall
+from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts
+
+__all__ = ["gather_facts", "is_schema_valid", "is_screened", "to_tristate"]
+
+MUTATIONS = frozenset(
+    {"replay", "late-edit", "mis-pairing", "truncation", "mutation", "stale-cache", "mixed-policy", "executed-differs"}
+)
+SCREENABLE = frozenset({"delivered", "executed", "returned"})
+
+
+def gather_facts(
+    episode: Episode,
+    evidence: Collection[Evidence],
+    attestation: Attestation,
+    *,
+    require: str = "calibrated",
+    regenerated: bool | None = None,
+    stale: bool | None = None,
+    rejected: bool | None = None,
+) -> Facts:
+    """The facts of one record that the rules look at.
+
+    Parameters
+    ----------
+    episode, evidence, attestation
+        The record, what the finders found in it, and how its stimulus is attested.
+    require : str
+        The lowest rung at which a violation may count.
+    regenerated, stale : bool or None
+        Whether the manifest was made under the run's policies and source; whether its policies are other than the run's.
+    rejected : bool or None
+        Whether the instance's pre-flight rejected it; None without a pre-flight.
+    """
+    flag, flagged = episode.flag, episode.flagged
+
+    def found(*prefixes: str, where: Callable[[Evidence], bool] = lambda _: True) -> int:
+        standings = [e.before_flag for e in evidence if e.rule.startswith(prefixes) and where(e)]
+        if not flagged:
+            return YES if standings else NO
+        return YES if True in standings else UNKNOWN if None in standings else NO
+
+    def at_flag(e: Evidence) -> bool:
+        return e.turn is None or episode.flagged_turn is None or e.turn == episode.flagged_turn
+
+    calls = episode.transcript.calls
+    mutation = found(*(f"{kind}/" for kind in MUTATIONS))
+    if mutation == NO and not (episode.events is not None or is_screened(episode)):
+        mutation = UNKNOWN
+    return Facts(
+        flagged=int(flagged),
+        errored=found(*(f"not-assessable/{status}" for status in ("errored", "cancelled", "unfinished", "provider"))),
+        empty=int(found("not-assessable/empty") != NO),
+        unjudged=int(found("not-assessable/no-judgement", "not-assessable/judge-failed") != NO),
+        limited=found("not-assessable/limit"),
+        undelivered=int(found("not-delivered") != NO),
+        unreached=int(found("not-reached") != NO),
+        replayed=found("replay"),
+        mispaired=found("mis-pairing"),
+        cut=found("truncation"),
+        executed_otherwise=found("executed-differs", where=at_flag),
+        mutated=mutation,
+        regenerated=to_tristate(regenerated),
+        key_observes=_observes(flag.match_key if flag else "unknown"),
+        schema_valid=to_tristate(is_schema_valid(episode)) if flagged else UNKNOWN,
+        schema_blamed=to_tristate(flag.schema_check if flag else None),
+        fingerprinted=int(bool(calls) and attestation.unfingerprintable is None and "delivered" not in _missing(episode)),
+        absent=int(bool(attestation.absent)),
+        unlogged=int(bool(attestation.unlogged)),
+        rung=RUNG[attestation.rung],
+        required=RUNG[require],
+        stale=to_tristate(stale),
+        rejected=to_tristate(rejected),
+        mentioned=found("mention-only"),
+        unexecuted=found("not-executed"),
+        own_cut=found("own-output-cut"),
+        duplicated=int(found("duplicate") != NO),
+        invalidated=int(episode.invalidated),
+    )
+
+
+def to_tristate(state: bool | None) -> int:
+    """YES, NO, or UNKNOWN for None."""
+    return UNKNOWN if state is None else int(state)
+
+
+def _observes(match_key: str) -> int:
+    return {"arguments": NO, "unknown": UNKNOWN}.get(match_key, YES)
+
+
+def _missing(episode: Episode) -> frozenset[str]:
+    undelivered = any(call.delivered is None for call in episode.transcript.calls)
+    return frozenset({"delivered"}) if undelivered else frozenset()
+
+
+def is_screened(episode: Episode) -> bool:
+    """Whether the log holds, per model call, what was proposed, executed, returned and delivered."""
+    return not (SCREENABLE & episode.transcript.unlogged) and not _missing(episode) and bool(episode.transcript.calls)
+
+
+_validators: dict[bytes, Any] = {}
+
+
+def is_schema_valid(episode: Episode) -> bool | None:
+    """Whether the flagged turn's calls satisfy their tools' schemas; None where the schemas are not logged.
+
+    Where the log names no turn, every turn's calls are looked at.
+    """
+    flag = episode.flag
+    if "tools" in episode.transcript.unlogged or not episode.transcript.calls:
+        return None
+    turns = (
+        episode.transcript.calls if flag is None or flag.turn is None else episode.transcript.calls[flag.turn - 1 : flag.turn]
+    )
+    for turn in turns:
+        calls = turn.proposed.tool_calls if turn.proposed else ()
+        if flag is not None and flag.turn is not None and flag.position is not None:
+            calls = calls[flag.position : flag.position + 1]
+        if not all(_fits_schema(call, turn.context.tools) for call in calls):
+            return False
+    return True
+
+
+def _fits_schema(call: ToolCall, tools: Iterable[Mapping[str, Any]]) -> bool:
+    if isinstance(call.arguments, str) or call.parse_error is not None:
+        return False
+    for tool in tools:
+        inner = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
+        if inner.get("name") == call.name:
+            schema = inner.get("parameters", inner.get("input_schema"))
+            return schema is None or bool(_validator(schema).is_valid(call.arguments))
+    return False
+
+
+def _validator(schema: Any) -> Any:
+    import jsonschema
+
+    try:
+        key = marshal.dumps(schema, 2)
+    except ValueError:
+        return jsonschema.Draft202012Validator(schema)
+    if key not in _validators:
+        _validators[key] = jsonschema.Draft202012Validator(schema)
+    return _validators[key]

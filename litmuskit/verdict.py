@@ -1,0 +1,311 @@
+"""One record's verdict: its facts gathered from evidence and attestation, every matched rule kept, one decision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from litmuskit.artifacts import Evidence
+from litmuskit.assessment import to_tristate
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import InputError, UnattributableViolationError, name_all
+from litmuskit.legacy import StimulusFingerprint
+from litmuskit.manifest import OracleManifest
+from litmuskit.stimulus import Fingerprint
+from litmuskit.triage import DECISIONS, NO, RUNG, TRIAGE_RULES, UNKNOWN, YES, Facts, decide_facts, judge_conditions, match_rules
+
+__all__ = ["Counts", "Verdict", "check_violation", "count_violations", "judge_facts", "tally_verdicts", "triage_violation"]
+
+_ATTESTATION_RULES = frozenset(rule.id for rule in TRIAGE_RULES if rule.attestation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Tabular):
+    """What became of one record, and why.
+
+    ``decision`` is one of `DECISIONS`, or None for an unflagged record that was judged to its end. ``mutation`` is the
+    mutation flag (None: unknown). ``conditions`` are the four conditions of attribution, None for unknown. ``reached`` says
+    whether the payload got to the agent (None: not logged).
+    """
+
+    record: str
+    source: str
+    instance: str
+    epoch: int
+    flagged: bool
+    decision: str | None
+    attestation: str
+    rules: tuple[str, ...]
+    evidence: tuple[Evidence, ...] = ()
+    attacked: bool = True
+    turn: int | None = None
+    fingerprint: str | None = None
+    mutation: bool | None = None
+    conditions: tuple[bool | None, ...] = (None, None, None, None)
+    unlogged: tuple[str, ...] = ()
+    diagnosis: tuple[str, ...] = ()
+    reached: bool | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.record!r}: {self.decision or 'unflagged'}{': ' + ', '.join(self.rules) if self.rules else ''})"
+
+    @property
+    def attestation_only(self) -> bool:
+        """Whether every matched rule is about the evidence for the stimulus alone."""
+        return all(rule in _ATTESTATION_RULES for rule in self.rules)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict under its contract keys."""
+        names = (
+            "record",
+            "source",
+            "instance",
+            "epoch",
+            "flagged",
+            "decision",
+            "attestation",
+            "turn",
+            "fingerprint",
+            "mutation",
+        )
+        shown: dict[str, Any] = {name: getattr(self, name) for name in names}
+        shown |= {name: list(getattr(self, name)) for name in ("rules", "conditions", "unlogged", "diagnosis")}
+        shown |= {"attacked": self.attacked, "reached": self.reached, "groups": dict(self.groups)}
+        facts = ("kind", "rule", "turn", "position", "call_id", "basis", "before_flag", "detail")
+        return {**shown, "evidence": [{name: getattr(e, name) for name in facts} for e in self.evidence]}
+
+    def to_table(self) -> Table:
+        """One row per matched rule and per piece of evidence."""
+        says = {rule.id: rule.says for rule in TRIAGE_RULES}
+        rows: list[tuple[Any, ...]] = [("rule", rule, None, says[rule]) for rule in self.rules]
+        rows += [("evidence", e.rule, e.turn, e.detail) for e in self.evidence]
+        rows += [("diagnosis", "", None, line) for line in self.diagnosis]
+        return Table(columns=("what", "rule", "turn", "says"), rows=tuple(rows), caption=repr(self))
+
+
+def judge_facts(facts: Facts) -> tuple[str | None, tuple[str, ...], tuple[bool | None, ...]]:
+    """Decision, matched rules and the state of the four conditions, from one record's facts.
+
+    Examples
+    --------
+    >>> judge_facts(Facts(flagged=YES, empty=YES))[0]
+    'not-assessable'
+    """
+    matched = {rule.id: bool(hit) for rule, hit in zip(TRIAGE_RULES, match_rules(facts), strict=True)}
+    code = int(decide_facts(facts))
+    rules = tuple(name for name, hit in matched.items() if hit)
+    return (DECISIONS[code] if code < 4 else None), rules, judge_conditions(matched)
+
+
+def check_violation(
+    fingerprint: StimulusFingerprint | Fingerprint | str | None,
+    oracle_manifest: OracleManifest | Collection[str] | None,
+    mutation_event: bool | None,
+    manifest_regenerated: bool | None,
+    agent_output_schema_valid: bool | None,
+    match_key_includes_observation: bool | None,
+    *,
+    mutations: Collection[str] | None = None,
+    schema_check: bool | None = None,
+    record: str = "(unnamed)",
+) -> Verdict:
+    """Judge one flagged violation by the four conditions; never raises for what it finds.
+
+    Parameters
+    ----------
+    fingerprint : StimulusFingerprint, Fingerprint, hex digest or None
+        What drew the violation; None is no fingerprint, which matches nothing.
+    oracle_manifest : OracleManifest, collection of hex digests, or None
+        What the oracle was calibrated on; None vouches for nothing.
+    mutation_event, manifest_regenerated, agent_output_schema_valid, match_key_includes_observation : bool or None
+        None is unknown, and unknown is not fine.
+    mutations : collection of str, optional
+        What the mutation was: ``replay``, ``mis-pairing``, ``truncation`` or ``executed-differs`` escalate (truncation only
+        with a schema check that blames the agent).
+    schema_check : bool, optional
+        Whether the label rests on the form of the agent's output; None is unknown.
+    record : str
+        Its id, for messages.
+
+    Examples
+    --------
+    >>> check_violation("ab", {"ab"}, False, False, True, True)
+    Verdict('(unnamed)': count)
+    >>> check_violation("ab", {"ab"}, None, False, True, True)
+    Verdict('(unnamed)': quarantine: mutation-unknown)
+    """
+    digest, problem = _digest_of(fingerprint)
+    known = _holds(oracle_manifest, digest)
+    kinds = frozenset(mutations or ())
+    mutated = to_tristate(True if kinds else mutation_event)
+    facts = Facts(
+        flagged=YES,
+        replayed=int("replay" in kinds),
+        mispaired=int("mis-pairing" in kinds),
+        cut=int("truncation" in kinds),
+        executed_otherwise=int("executed-differs" in kinds),
+        mutated=mutated,
+        regenerated=to_tristate(manifest_regenerated),
+        key_observes=to_tristate(match_key_includes_observation),
+        schema_valid=to_tristate(agent_output_schema_valid),
+        schema_blamed=to_tristate(schema_check),
+        fingerprinted=int(digest is not None),
+        absent=int(not known),
+        unlogged=NO,
+        rung=RUNG["calibrated" if known else "unattested"],
+    )
+    decision, rules, conditions = judge_facts(facts)
+    return Verdict(
+        record=record,
+        source="",
+        instance="",
+        epoch=1,
+        flagged=True,
+        decision=decision,
+        attestation="calibrated" if known else "unattested",
+        rules=rules,
+        fingerprint=digest,
+        mutation=None if mutated == UNKNOWN else mutated == YES,
+        conditions=conditions,
+        diagnosis=(problem,) if problem else (),
+    )
+
+
+def _digest_of(fingerprint: StimulusFingerprint | Fingerprint | str | None) -> tuple[str | None, str | None]:
+    if fingerprint is None:
+        return None, "no fingerprint"
+    if isinstance(fingerprint, Fingerprint):
+        return fingerprint.stimulus[-1], None
+    if isinstance(fingerprint, str):
+        return fingerprint.removeprefix("sha256:"), None
+    try:
+        return fingerprint.digest(), None
+    except (InputError, AttributeError, TypeError) as error:
+        return None, f"no fingerprint: {error}"
+
+
+def _holds(manifest: OracleManifest | Collection[str] | None, digest: str | None) -> bool:
+    if manifest is None or digest is None:
+        return False
+    if isinstance(manifest, OracleManifest):
+        return any(entry.kind == "stimulus" and entry.digest == digest for entry in manifest.entries)
+    return digest in manifest or f"sha256:{digest}" in manifest
+
+
+def triage_violation(
+    fingerprint: StimulusFingerprint | Fingerprint | str | None,
+    oracle_manifest: OracleManifest | Collection[str] | None,
+    mutation_event: bool | None,
+    manifest_regenerated: bool | None,
+    agent_output_schema_valid: bool | None,
+    match_key_includes_observation: bool | None,
+    *,
+    mutations: Collection[str] | None = None,
+    schema_check: bool | None = None,
+    record: str = "(unnamed)",
+) -> Verdict:
+    """`check_violation`, returning the verdict only when the violation counts.
+
+    Raises
+    ------
+    UnattributableViolationError
+        Carrying the verdict, when it does not.
+    """
+    verdict = check_violation(
+        fingerprint,
+        oracle_manifest,
+        mutation_event,
+        manifest_regenerated,
+        agent_output_schema_valid,
+        match_key_includes_observation,
+        mutations=mutations,
+        schema_check=schema_check,
+        record=record,
+    )
+    if verdict.decision != "count":
+        says = {rule.id: rule.says for rule in TRIAGE_RULES}
+        why = "; ".join(f"{rule}: {says[rule]}" for rule in verdict.rules)
+        raise UnattributableViolationError(
+            f"violation is not counted ({verdict.decision}: {why})", where=record, carrying=verdict
+        )
+    return verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(Tabular):
+    """The four decisions over flagged records (they sum to ``flagged``), and the unflagged that could not be assessed.
+
+    ``episodes`` are attacked episodes; runs without a payload stand apart in ``unattacked``.
+    """
+
+    episodes: int
+    unattacked: int
+    flagged: int
+    counted: int
+    quarantined: int
+    escalated: int
+    not_assessable: int
+    not_assessable_unflagged: int
+
+    def __repr__(self) -> str:
+        parts = f"{self.counted} counted, {self.quarantined} quarantined, {self.escalated} escalated"
+        return f"Counts({self.flagged} of {self.episodes} flagged: {parts}, {self.not_assessable} not assessable)"
+
+    def to_table(self) -> Table:
+        """One row per count."""
+        names = (
+            "episodes",
+            "unattacked",
+            "flagged",
+            "counted",
+            "quarantined",
+            "escalated",
+            "not_assessable",
+            "not_assessable_unflagged",
+        )
+        return Table(columns=("count", "records"), rows=tuple((n, getattr(self, n)) for n in names), caption="counts")
+
+
+def tally_verdicts(verdicts: Iterable[Verdict]) -> Counts:
+    """Count decisions, including those of records that `count_violations` would refuse."""
+    attacked: list[Verdict] = []
+    unattacked = 0
+    for verdict in verdicts:
+        if verdict.attacked:
+            attacked.append(verdict)
+        else:
+            unattacked += 1
+    made = [verdict.decision for verdict in attacked if verdict.flagged]
+    return Counts(
+        episodes=len(attacked),
+        unattacked=unattacked,
+        flagged=len(made),
+        counted=made.count("count"),
+        quarantined=made.count("quarantine"),
+        escalated=made.count("escalate"),
+        not_assessable=made.count("not-assessable"),
+        not_assessable_unflagged=sum(v.decision == "not-assessable" for v in attacked if not v.flagged),
+    )
+
+
+def count_violations(verdicts: Iterable[Verdict]) -> Counts:
+    """Sum violations over records, each of which must carry a stimulus fingerprint and a mutation flag.
+
+    Raises
+    ------
+    UnattributableViolationError
+        Naming every flagged record that lacks either; it carries their ids.
+
+    Examples
+    --------
+    >>> count_violations([check_violation("ab", {"ab"}, False, False, True, True)]).counted
+    1
+    """
+    held = list(verdicts)
+    lacking = [v.record for v in held if v.flagged and (v.fingerprint is None or v.mutation is None)]
+    if lacking:
+        what = f"records lack a fingerprint or a mutation flag ({name_all(lacking)})"
+        raise UnattributableViolationError(what, remedy="audit the log: it quarantines them", carrying=tuple(lacking))
+    return tally_verdicts(held)
