@@ -1,0 +1,233 @@
+"""Inspect logs (``.eval``, ``.json``; inspect_ai 0.3.41 to 0.3.285), one sample at a time.
+
+Inspect's own reader shows an empty input for a dangling reference and follows a reference that a tool wrote itself; here
+both are errors or literal text, because an audit must never show a stimulus the model did not see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from litmuskit.canonical import digest_json
+from litmuskit.errors import InputError, LogFormatError, OutOfScopeError
+from litmuskit.readers.container import Member
+from litmuskit.readers.inspect_archive import Archive, decode_json, open_archive
+from litmuskit.readers.inspect_events import Reading, read_transcript
+from litmuskit.readers.inspect_samples import Sample, dig
+from litmuskit.readers.polarity import LabelRules, resolve_labels
+from litmuskit.records import MATCH_KEYS, Episode, Failure, Harness, Label, Policy, Source, Status
+
+__all__ = ["OWN_SCORER", "read_episodes", "sniff"]
+
+OWN_SCORER = "litmuskit"  # the verdicts that `inspect_hook` writes back judge the harness, not the agent
+NEWEST = 3  # version of the log format
+_FORM = re.compile(r"malformed|schema|invalid[\s_-]*(json|output|format|argument)", re.IGNORECASE)
+_CUTS = (((0, 3, 252), "middle, between code points"), ((0, 3, 117), "middle"), ((0,), "head"))
+
+
+class _Header(msgspec.Struct):
+    eval: dict[str, Any]
+    version: int = 2
+    status: str = "started"
+    results: Any = None
+    stats: Any = None
+    samples: list[Any] | None = None
+
+
+class _Log(NamedTuple):
+    """A header, and where each sample stands with what reads it; ``superseded`` names the sources that stand twice."""
+
+    name: str
+    header: _Header
+    samples: Sequence[tuple[Source, Callable[[], Sample]]]
+    superseded: frozenset[Source] = frozenset()
+
+
+def sniff(head: bytes, name: str) -> bool:
+    """Whether the first bytes, or the name where they are damaged, are an Inspect log's or an ATIF trajectory's."""
+    if name.endswith(".eval") or head.startswith(b"PK"):
+        return True
+    return head.lstrip()[:1] == b"{" and (b'"ATIF' in head or (b'"status"' in head[:200] and b'"eval"' in head[:400]))
+
+
+def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode | Failure]:
+    """The samples of a log as episodes, then as a `Failure` how many the header promises beyond them.
+
+    Raises
+    ------
+    OutOfScopeError
+        For a log without tools, and for an ATIF trajectory.
+    LogFormatError
+        When the container or the header cannot be read. A sample that cannot be read is yielded as a `Failure`.
+    """
+    if member.name.endswith(".eval") or member.peek(2) == b"PK":
+        with open_archive(member) as archive:
+            yield from _read_log(_open_eval(archive, member), member.source, rules)
+    else:
+        yield from _read_log(_open_document(member), member.source, rules)
+
+
+def _open_eval(archive: Archive, member: Member) -> _Log:
+    known = next((name for name in ("header.json", "_journal/start.json") if name in archive.entries), None)
+    if known is None:
+        raise LogFormatError("neither header.json nor _journal/start.json is in the log", where=member.source)
+    header = decode_json(archive.read(known), _Header, archive.locate(known))
+    samples = [(archive.locate(name), partial(_read_member, archive, name)) for name in archive.samples]
+    return _Log(member.name, header, samples, frozenset(map(archive.locate, archive.repeated)))
+
+
+def _read_member(archive: Archive, name: str) -> Sample:
+    sample = decode_json(archive.read(name), Sample, archive.locate(name))
+    if not name.endswith("/sample.json"):
+        return sample
+    events, messages, texts = (archive.read_chunks(name, kind) for kind in ("events", "messages", "attachments"))
+    attachments = {str(index): text for index, text in enumerate(texts)}
+    chunks = {"id": sample.id, "epoch": sample.epoch, "events": events, "message_pool": messages, "attachments": attachments}
+    whole = _convert(chunks, archive.locate(name))
+    sample.events, sample.message_pool, sample.attachments = whole.events, whole.message_pool, whole.attachments
+    return sample
+
+
+def _open_document(member: Member) -> _Log:
+    data = member.read()
+    if b'"ATIF' in data[:4096]:
+        what = "ATIF trajectory: an agent's steps without the stimulus of each model call"
+        raise OutOfScopeError(what, where=member.source, remedy="audit the log of the harness that wrote it")
+    header = decode_json(data, _Header, member.source)
+    outer = f"{member.source.member}!" if member.source.member else ""
+    sources = [Source(path=member.source.path, member=f"{outer}samples[{i}]") for i in range(len(header.samples or ()))]
+    pairs = zip(sources, header.samples or (), strict=True)
+    return _Log(member.name, header, [(source, partial(_convert, sample, source)) for source, sample in pairs])
+
+
+def _convert(sample: Any, where: Source) -> Sample:
+    try:
+        return msgspec.convert(sample, Sample)
+    except msgspec.ValidationError as error:
+        raise LogFormatError("is not an Inspect sample", where=where, found=f"{error}") from error
+
+
+def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode | Failure]:
+    if log.header.version > NEWEST:
+        raise LogFormatError("newer log format", where=source, expected=f"version {NEWEST}", found=log.header.version)
+    if log.samples and not any(_offers_tools(read) for _, read in log.samples):
+        held = f"{len(log.samples)} samples of {dig(log.header.eval, 'task')}"
+        raise OutOfScopeError("no sample offers or calls a tool: there is no tool loop to audit", where=source, found=held)
+    for place, read in log.samples:
+        try:
+            yield _read_episode(log, read(), place, rules)
+        except InputError as error:
+            yield Failure(source=place, error=error)
+    ids, epochs = dig(log.header.eval, "dataset", "sample_ids"), dig(log.header.eval, "config", "epochs")
+    promised = dig(log.header.results, "total_samples") or len(ids or ()) * (epochs or 1)
+    if log.header.status != "started" and promised > len(log.samples):
+        what = f"the header promises {promised - len(log.samples)} more samples than the log holds"
+        expected = f"{promised} samples of a run with status {log.header.status}"
+        yield Failure(source=source, error=LogFormatError(what, where=source, expected=expected, found=len(log.samples)))
+
+
+def _offers_tools(read: Callable[[], Sample]) -> bool:
+    """Whether a sample is in scope; one that cannot be read is, so that its error is seen."""
+    try:
+        sample = read()
+    except InputError:
+        return True
+    messages = any(raw.get("role") == "tool" or raw.get("tool_calls") for raw in sample.messages)
+    return messages or any(event.event == "tool" or (event.event == "model" and event.tools) for event in sample.events)
+
+
+def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) -> Episode:
+    header, scores = log.header, {name: score for name, score in (sample.scores or {}).items() if name != OWN_SCORER}
+    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(header.eval, "packages", "inspect_ai")))
+    version = tuple(map(int, found.groups())) if found else (0,)
+    reading = read_transcript(sample, version, source)
+    error, limit, payloads = (
+        dig(sample.error, "message") or sample.error,
+        dig(sample.limit, "type"),
+        dig(sample.metadata, "injections"),
+    )
+    return Episode(
+        record=f"{log.name}#{sample.id}#{sample.epoch}",
+        source=source,
+        instance=str(sample.id),
+        epoch=sample.epoch,
+        transcript=reading.transcript,
+        labels=_read_labels(scores, rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"),
+        harness=_read_harness(header.eval, reading, version, sample.metadata),
+        status=_read_status(header.status, sample, reading),
+        error=None if error is None else str(error),
+        payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
+        events=reading.declared or None,
+        live=reading.live,
+        limit=None if sample.limit is None else str(limit),
+        retries=len(sample.error_retries or ()),
+        copied=_is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created")),
+        invalidated=sample.invalidation is not None,
+        edited=source in log.superseded or any(dig(score, "history") for score in scores.values()),
+        groups={"task": str(dig(header.eval, "task")), "model": str(dig(header.eval, "model"))},
+        metadata={"superseded copy": True} if source in log.superseded else {},
+    )
+
+
+def _read_labels(scores: Mapping[str, Any], rules: LabelRules, where: str) -> tuple[Label, ...]:
+    judged: list[tuple[str, Any, dict[str, Any]]] = []
+    for name, score in scores.items():
+        if not isinstance(score, dict) or "value" not in score:
+            raise LogFormatError(f"scorer {name!r}: not a score", where=where, expected="an object with a value", found=score)
+        reason, key, turn = (
+            score.get("explanation") or None,
+            dig(score, "metadata", "match_key"),
+            dig(score, "metadata", "turn"),
+        )
+        key = "arguments" if key in {"argument_hash", "arguments_hash"} else key
+        facts = {"reason": reason, "schema_check": None if reason is None else bool(_FORM.search(str(reason)))}
+        facts |= {"match_key": key} if key in MATCH_KEYS else {}
+        judged.append((name, score["value"], facts | ({"turn": turn} if isinstance(turn, int) else {})))
+    return resolve_labels(judged, rules, where)
+
+
+def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int, ...], metadata: Any) -> Harness:
+    policies = {}
+    if reading.caps:
+        cut = next(name for start, name in _CUTS if version >= start)
+        digest = digest_json({"max_tool_output": list(reading.caps), "cut": cut})
+        policies["truncation"] = Policy(name="max_tool_output", version=f"{reading.caps[-1]} bytes, {cut}", digest=digest)
+    named = dig(metadata, "mutation_policy") or dig(spec, "metadata", "mutation_policy")
+    if isinstance(named, str):
+        policies["mutation"] = Policy(name=named, version="by name only", digest=digest_json({"mutation_policy": named}))
+    benchmark = str(dig(spec, "task_registry_name") or dig(spec, "task"))
+    package = dig(spec, "packages", benchmark.partition("/")[0])
+    return Harness(
+        name="inspect_ai",
+        version=dig(spec, "packages", "inspect_ai"),
+        benchmark=benchmark,
+        benchmark_version=str(package or dig(spec, "task_version")),
+        model=dig(spec, "model"),
+        source=dig(spec, "revision"),
+        policies=policies,
+    )
+
+
+def _read_status(run: str, sample: Sample, reading: Reading) -> Status:
+    said = any(call.proposed and (call.proposed.text.strip() or call.proposed.tool_calls) for call in reading.transcript.calls)
+    if run == "started":
+        return "unfinished"
+    if dig(sample.limit, "type") == "operator" or (run == "cancelled" and (not sample.scores or sample.error)):
+        return "cancelled"
+    if sample.error is not None:
+        return "errored"
+    return "limited" if sample.limit is not None else "finished" if said else "empty"
+
+
+def _is_older(sample: str | None, run: Any) -> bool | None:
+    """Whether a sample began before the run that holds it, hence was copied by a retry."""
+    try:
+        return None if sample is None or run is None else datetime.fromisoformat(sample) < datetime.fromisoformat(run)
+    except (TypeError, ValueError):
+        return None
