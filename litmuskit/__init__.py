@@ -1,3 +1,68 @@
-"""litmuskit: is a flagged violation a fact about the agent, or about the harness?"""
+"""litmuskit: is a flagged violation a fact about the agent, or about the harness?
+
+A violation counts only if the stimulus that drew it can be reproduced from what the oracle was calibrated on; otherwise the
+number measures the harness. ``read_log`` reads a log, ``calibrate`` makes the oracle's manifest, ``audit_log`` gives every
+record a verdict with its evidence, the run a gate, and the rate an interval.
+
+Names load when they are first used, so importing litmuskit imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "litmuskit.artifacts": ("FINDERS", "Evidence", "Finder", "find_artifacts", "regrade_flags"),
+    "litmuskit.attestation": ("RUNGS", "attest_episode", "check_manifest", "diff_manifests", "validate_manifest"),
+    "litmuskit.audit": ("Audit", "audit_log"),
+    "litmuskit.calibration": ("calibrate", "consensus"),
+    "litmuskit.comparison": ("compare",),
+    "litmuskit.errors": (
+        "AttributionError",
+        "CanonicalizationError",
+        "ContaminatedInstanceError",
+        "HarnessError",
+        "InputError",
+        "InstanceError",
+        "LitmusError",
+        "LogFormatError",
+        "ManifestError",
+        "NotIdentifiedError",
+        "OutOfScopeError",
+        "StaleManifestError",
+        "UnattributableViolationError",
+        "UnfingerprintableError",
+    ),
+    "litmuskit.instance": ("LitmusInstance",),
+    "litmuskit.legacy": ("StimulusFingerprint",),
+    "litmuskit.manifest": ("OracleManifest", "read_manifest"),
+    "litmuskit.preflight": ("check_instance", "score_batch", "validate_instance"),
+    "litmuskit.readers": ("Log", "read_log"),
+    "litmuskit.readers.recorder": ("Recorder",),
+    "litmuskit.records": ("Episode", "Transcript"),
+    "litmuskit.stimulus": ("fingerprint", "fingerprint_turns"),
+    "litmuskit.triage": ("DECISIONS", "TRIAGE_RULES", "tabulate_rules"),
+    "litmuskit.verdict": ("Verdict", "check_violation", "count_violations", "triage_violation"),
+}
+_MODULES = ("rates", "widgets")
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted((*_NAMES, *_MODULES, "__version__"))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        value = getattr(import_module(_NAMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"litmuskit.{name}")
+    else:
+        raise AttributeError(f"module 'litmuskit' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

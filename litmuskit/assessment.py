@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from litmuskit.artifacts import Evidence
-from litmuskit.attestation import Attestation
+from litmuskit.artifacts import Evidence, find_artifacts
+from litmuskit.attestation import RUNGS, Attestation, ManifestReport, Match, attest_episode
+from litmuskit.calibration import Consensus
+from litmuskit.errors import UnfingerprintableError
+from litmuskit.manifest import OracleManifest
 from litmuskit.records import Episode, ToolCall
-from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts
+from litmuskit.stimulus import fingerprint, fingerprint_turns
+from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, to_tristate
+from litmuskit.verdict import Verdict, judge_facts
 
-__all__ = ["gather_facts", "is_schema_valid", "is_screened", "to_tristate"]
+__all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_screened", "settle_verdict"]
 
 MUTATIONS = frozenset(
     {"replay", "late-edit", "mis-pairing", "truncation", "mutation", "stale-cache", "mixed-policy", "executed-differs"}
@@ -89,11 +95,6 @@ def gather_facts(
     )
 
 
-def to_tristate(state: bool | None) -> int:
-    """YES, NO, or UNKNOWN for None."""
-    return UNKNOWN if state is None else int(state)
-
-
 def _observes(match_key: str) -> int:
     return {"arguments": NO, "unknown": UNKNOWN}.get(match_key, YES)
 
@@ -152,3 +153,104 @@ def _validator(schema: Any) -> Any:
     if key not in _validators:
         _validators[key] = jsonschema.Draft202012Validator(schema)
     return _validators[key]
+
+
+@dataclass(slots=True)
+class Draft:
+    """One episode's findings until the whole log has been seen."""
+
+    verdict: Verdict
+    facts: Facts
+
+
+def draft_verdict(
+    episode: Episode,
+    oracle: OracleManifest | Consensus | None,
+    report: ManifestReport | None,
+    require: str,
+    match: Match,
+    preflight: Mapping[str, str] | None,
+    reproduced: Mapping[str, str],
+) -> Draft:
+    """Everything one episode alone tells: its evidence, attestation and facts; `settle_verdict` adds what several show."""
+    attestation = oracle.attest(episode) if isinstance(oracle, Consensus) else attest_episode(oracle, episode, match=match)
+    attestation = _raise_rung(attestation, reproduced.get(episode.record))
+    evidence = (*find_artifacts(episode), *_compare_live(episode))
+    valid = None if preflight is None else preflight.get(episode.instance)
+    facts = gather_facts(
+        episode,
+        evidence,
+        attestation,
+        require=require,
+        regenerated=report.regenerated if report else None,
+        # a cap that differs is seen in the records it cut; any other policy touches every stimulus
+        stale=bool(set(report.stale) - {"truncation"}) if report else None,
+        rejected=None if valid in {None, "undetermined"} else valid == "no",
+    )
+    if reproduced.get(episode.record) and facts.mutated == UNKNOWN:
+        facts = replace(facts, mutated=NO)
+    missed = any(e.kind in {"not-reached", "not-delivered"} for e in evidence)
+    verdict = Verdict(
+        record=episode.record,
+        source=str(episode.source),
+        instance=episode.instance,
+        epoch=episode.epoch,
+        flagged=episode.flagged,
+        decision=None,
+        attestation=attestation.rung,
+        rules=(),
+        evidence=evidence,
+        attacked=episode.attacked,
+        turn=episode.flagged_turn,
+        fingerprint=_fingerprint_flag(episode),
+        unlogged=attestation.unlogged,
+        diagnosis=(*attestation.diagnosis, *filter(None, (attestation.unfingerprintable,))),
+        reached=None if episode.payloads is None or not episode.transcript.calls else not missed,
+        groups=episode.groups,
+    )
+    return Draft(verdict=verdict, facts=facts)
+
+
+def _raise_rung(attestation: Attestation, rung: str | None) -> Attestation:
+    higher = rung is not None and RUNGS.index(rung) > RUNGS.index(attestation.rung)
+    return replace(attestation, rung=rung, absent=()) if higher and rung is not None else attestation
+
+
+def _fingerprint_flag(episode: Episode) -> str | None:
+    turn = episode.flagged_turn
+    if turn is None:
+        return None
+    try:
+        return fingerprint(episode.transcript, turn=turn).stimulus[-1]
+    except UnfingerprintableError:
+        return None
+
+
+def _compare_live(episode: Episode) -> Iterable[Evidence]:
+    """Where a fingerprint was recorded before a model call, the log must still say the same."""
+    if episode.live is None:
+        return
+    try:
+        turns = fingerprint_turns(episode.transcript)
+    except UnfingerprintableError:
+        return
+    for turn, live in zip(turns, episode.live, strict=False):
+        if live is not None and turn.stimulus is not None and live.removeprefix("sha256:") != turn.stimulus:
+            before = None if not episode.flagged else turn.turn <= (episode.flagged_turn or 0)
+            detail = "the fingerprint recorded before the call is not that of the logged input"
+            yield Evidence(
+                kind="late-edit", rule="late-edit/live-fingerprint", turn=turn.turn, detail=detail, before_flag=before
+            )
+
+
+def settle_verdict(draft: Draft, shared: tuple[Evidence, ...]) -> Verdict:
+    """The verdict, once the whole log has been seen and ``shared`` names what this episode has in common with others."""
+    facts = draft.facts
+    if any(e.kind == "duplicate" for e in shared):
+        facts = replace(facts, duplicated=YES)
+    if any(e.kind == "stale-cache" for e in shared):
+        facts = replace(facts, mutated=YES)
+    decision, rules, conditions = judge_facts(facts)
+    mutation = None if facts.mutated == UNKNOWN else facts.mutated == YES
+    evidence = (*draft.verdict.evidence, *shared)
+    return replace(draft.verdict, decision=decision, rules=rules, conditions=conditions, mutation=mutation, evidence=evidence)

@@ -134,6 +134,12 @@ class ManifestReport(Tabular):
         """The policies that differ."""
         return tuple(name for name, _, _, current in self.rows if current is False and name in POLICIES)
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The mutation and truncation policies that one side does not log (and normalizers, where only one side has any)."""
+        lacking = [(name, ours, theirs) for name, ours, theirs, current in self.rows if current is None and name in POLICIES]
+        return tuple(name for name, ours, theirs in lacking if name != "normalizers" or ours or theirs)
+
     def __bool__(self) -> bool:
         return not self.stale
 

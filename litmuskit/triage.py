@@ -266,6 +266,11 @@ def decide_facts(facts: Facts) -> Any:
     return code
 
 
+def to_tristate(state: bool | None) -> int:
+    """YES, NO, or UNKNOWN for None."""
+    return UNKNOWN if state is None else int(state)
+
+
 def judge_conditions(matched: Mapping[str, bool]) -> tuple[bool | None, ...]:
     """The four conditions of attribution as true, false or None, from the matched rules by id."""
     states: list[bool | None] = []

@@ -7,13 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from litmuskit.artifacts import Evidence
-from litmuskit.assessment import to_tristate
 from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError, UnattributableViolationError, name_all
 from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import OracleManifest
 from litmuskit.stimulus import Fingerprint
-from litmuskit.triage import DECISIONS, NO, RUNG, TRIAGE_RULES, UNKNOWN, YES, Facts, decide_facts, judge_conditions, match_rules
+from litmuskit.triage import (
+    DECISIONS,
+    NO,
+    RUNG,
+    TRIAGE_RULES,
+    UNKNOWN,
+    YES,
+    Facts,
+    decide_facts,
+    judge_conditions,
+    match_rules,
+    to_tristate,
+)
 
 __all__ = ["Counts", "Verdict", "check_violation", "count_violations", "judge_facts", "tally_verdicts", "triage_violation"]
 

@@ -1,0 +1,323 @@
+"""The audit: every episode gets a verdict with its evidence, the run a gate, the rate an interval at every rung."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from litmuskit.artifacts import DuplicateIndex, Evidence
+from litmuskit.assessment import Draft, draft_verdict, settle_verdict
+from litmuskit.attestation import RUNGS, ManifestReport, Match, check_manifest
+from litmuskit.calibration import Consensus
+from litmuskit.components import digest_episode
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import InputError, ManifestError, name_all
+from litmuskit.gate import Gate, check_gate
+from litmuskit.manifest import OracleManifest
+from litmuskit.rates.choice import estimate_rates
+from litmuskit.rates.intervals import estimate_proportion
+from litmuskit.rates.rate import Rate, RateTable
+from litmuskit.records import Episode, Failure, Harness
+from litmuskit.verdict import Counts, Verdict, tally_verdicts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Audit", "audit_log"]
+
+Oracle = OracleManifest | Consensus | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit(Tabular):
+    """What an audit found: one verdict per episode, the gate, and rates on demand.
+
+    ``statement`` says under which oracle, rung, match and caller's rules the audit ran; it stands in every table.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    gate: Gate
+    counts: Counts
+    statement: str
+    failures: tuple[Failure, ...] = ()
+    require: str = "calibrated"
+
+    def __repr__(self) -> str:
+        return f"Audit({self.counts!r}, gate {self.gate.verdict})"
+
+    def __getitem__(self, record: str) -> Verdict:
+        """The verdict of a record by its id."""
+        found = [verdict for verdict in self.verdicts if verdict.record == record]
+        if len(found) != 1:
+            raise InputError("no such record, or several", where="record", expected="one record id of this audit", found=record)
+        return found[0]
+
+    def ladder(self, *, level: float = 0.95) -> RateTable:
+        """The attributable rate at every rung: flagged records attested at it or above that nothing else speaks against.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        """
+        sound = [v for v in self.verdicts if v.flagged and v.attacked and v.attestation_only]
+        rates = []
+        for index, rung in enumerate(RUNGS):
+            k = sum(RUNGS.index(v.attestation) >= index for v in sound)
+            rate = estimate_proportion(k, self.counts.episodes, level=level)
+            note = "stricter: also requires known mutation flags and logged components" if rung == self.require else ""
+            rates.append(replace(rate, label=rung, estimand="attributable at this rung", x=self.counts.flagged, c=k, why=note))
+        return RateTable(rates=tuple(rates), caption=f"Attestation ladder. {self.statement}")
+
+    def rates(
+        self,
+        *,
+        level: float = 0.95,
+        cluster: str = "auto",
+        by: str | Sequence[str] = (),
+        adjudicated: Mapping[str, Any] | None = None,
+        controls: Mapping[str, Any] | None = None,
+    ) -> RateTable:
+        """Every rate the audit supports, each with its estimand, method, counts and reason.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        cluster : str
+            What makes episodes alike: ``instance``, a group of the log (such as ``user_task``), ``none``, or ``auto``: the
+            log's user task where it has one, else the instance where instances recur.
+        by : str or sequence of str
+            Groups to split by; one block of rows each. Groups without an attacked episode are named in the caption.
+        adjudicated : mapping, optional
+            Counts of a filled adjudication sheet, from `read_sample`; not together with ``by``.
+        controls : mapping, optional
+            ``caught``, ``cleared`` and ``transport``, as in `estimate_rates`.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        if names and adjudicated:
+            raise InputError(
+                "a pooled sample says nothing of one group", where="adjudicated", expected="no `by` beside it", found=names
+            )
+        blocks: dict[tuple[str, ...], list[Verdict]] = defaultdict(list)
+        for verdict in self.verdicts:
+            blocks[tuple(_group(verdict, name) for name in names)].append(verdict)
+        rates: list[Rate] = []
+        unrated: list[str] = []
+        for key, verdicts in sorted(blocks.items()):
+            label = " / ".join(key) or None
+            attacked = [verdict for verdict in verdicts if verdict.attacked]
+            if attacked or not names:
+                columns = self._count_columns(attacked, cluster)
+                rates += estimate_rates(**columns, **(adjudicated or {}), **(controls or {}), level=level, label=label).rates
+            else:
+                unrated.append(label or "")
+        beside = f" Without an attacked episode, so without a rate: {name_all(unrated, 5)}." if unrated else ""
+        return RateTable(rates=tuple(rates), caption=f"Rates. {self.statement}{beside}")
+
+    def _count_columns(self, verdicts: Sequence[Verdict], cluster: str) -> dict[str, Any]:
+        groups: dict[str, list[Verdict]] = defaultdict(list)
+        name = _name_cluster(verdicts, cluster)
+        for verdict in verdicts:
+            groups[_group(verdict, name) if name else ""].append(verdict)
+        counts: dict[str, Callable[[Verdict], bool]] = {
+            "episodes": lambda _: True,
+            "flagged": lambda v: v.flagged,
+            "quarantined": lambda v: v.flagged and v.decision == "quarantine",
+            "escalated": lambda v: v.flagged and v.decision == "escalate",
+            "not_assessable": lambda v: v.flagged and v.decision == "not-assessable",
+            "assessed": lambda v: v.decision != "not-assessable",
+        }
+        if verdicts and all(v.reached is not None for v in verdicts):
+            counts["exposed"] = lambda v: bool(v.reached) or v.decision == "count"
+        columns = {what: [sum(map(test, group)) for group in groups.values()] for what, test in counts.items()}
+        if name is None or len(groups) < 2:
+            return {what: sum(column) for what, column in columns.items()}
+        return columns
+
+    def to_table(self) -> Table:
+        """One row per episode: its decision, attestation, rules and the first evidence."""
+        rows = tuple(
+            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, _cite(v.evidence))
+            for v in self.verdicts
+        )
+        columns = ("record", "flagged", "decision", "attestation", "rules", "turn", "evidence")
+        return Table(columns=columns, rows=rows, caption=f"Verdicts. {self.statement}")
+
+    def summary(self) -> Table:
+        """Flagged records by decision and rule: how many records each rule touched (one record may meet several)."""
+        tally: dict[tuple[str, str], int] = defaultdict(int)
+        for verdict in self.verdicts:
+            for rule in verdict.rules or ("(all four conditions hold)",) if verdict.flagged or verdict.decision else ():
+                tally[(verdict.decision or "", f"{rule}{'' if verdict.flagged else ' (unflagged)'}")] += 1
+        rows = tuple((decision, rule, count) for (decision, rule), count in sorted(tally.items()))
+        return Table(columns=("decision", "rule", "records"), rows=rows, caption=repr(self.counts), note=self.statement)
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit under the contract keys of ``litmuskit audit --json``."""
+        counts = {name: getattr(self.counts, name) for name in Counts.__dataclass_fields__}
+        counts["episodes"] = len(self.verdicts)
+        return {
+            **counts,
+            "attacked": self.counts.episodes,
+            "statement": self.statement,
+            "require": self.require,
+            "gate": self.gate.to_json(),
+            "rates": _to_records(self.rates()),
+            "ladder": _to_records(self.ladder()),
+            "failures": [{"source": str(f.source), "error": str(f.error)} for f in self.failures],
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The rate at every rung of the attestation ladder, with its interval and n."""
+        from litmuskit.draw import draw_ladder
+
+        rates = self.ladder().rates
+        middles = [0.0 if r.estimate is None else r.estimate for r in rates]
+        limits = [r.lower for r in rates], [r.upper for r in rates]
+        counts = [r.c or 0 for r in rates]
+        return draw_ladder(
+            [r.label for r in rates], middles, *limits, counts, self.counts.episodes, ax=ax, level=rates[0].level
+        )
+
+    def _repr_html_(self) -> str:
+        parts: Iterable[Tabular | Table] = (self.gate, self.summary(), self.ladder())
+        return "".join(part._repr_html_() for part in parts)
+
+
+def _to_records(table: RateTable) -> list[dict[str, Any]]:
+    names = ("label", "role", "estimand", "method", "estimate", "lower", "upper", "level")
+    counts = ("n", "x", "c", "q", "a", "u", "m", "t", "clusters", "design_effect", "why", "notes")
+    finite = {float("inf"): None, float("-inf"): None}
+    records = []
+    for rate in table.rates:
+        values = {name: getattr(rate, name) for name in (*names, *counts)}
+        records.append(
+            {k: finite.get(v, v) if isinstance(v, float) else list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        )
+    return records
+
+
+def _group(verdict: Verdict, name: str) -> str:
+    if name == "instance":
+        return verdict.instance
+    if name not in verdict.groups:
+        known = ", ".join(["instance", *sorted(verdict.groups)])
+        raise InputError("no such group", where=verdict.record, expected=f"one of {known}", found=name)
+    return (
+        " ".join((verdict.groups["suite"], verdict.groups[name]))
+        if name == "user_task" and "suite" in verdict.groups
+        else verdict.groups[name]
+    )
+
+
+def _name_cluster(verdicts: Sequence[Verdict], cluster: str) -> str | None:
+    if cluster == "none":
+        return None
+    if cluster != "auto":
+        return cluster
+    if verdicts and all("user_task" in verdict.groups for verdict in verdicts):
+        return "user_task"
+    return "instance" if len({verdict.instance for verdict in verdicts}) < len(verdicts) else None
+
+
+def _cite(evidence: Sequence[Evidence]) -> str:
+    first = next((e for e in evidence if e.before_flag is not False), None)
+    return "" if first is None else f"{first.rule}: {first.detail}"
+
+
+def audit_log(
+    log: Iterable[Episode],
+    oracle: Oracle = None,
+    *,
+    require: str = "calibrated",
+    match: Match = "component",
+    preflight: Mapping[str, str] | None = None,
+    reproduced: Mapping[str, str] | None = None,
+) -> Audit:
+    """Give every episode of a log a verdict, and the run a gate.
+
+    Parameters
+    ----------
+    log : iterable of Episode
+        A `Log`, or any episodes; with a `Consensus` as oracle it must be the log the consensus was taken over.
+    oracle : OracleManifest, Consensus or None
+        Without one nothing is attested: the log is screened, and the gate says so.
+    require : str
+        The lowest of `RUNGS` at which a violation may count; every table states it.
+    match : {"component", "env", "exact"}
+        How a stimulus is matched with the manifest; see `attest_episode`.
+    preflight : mapping, optional
+        Instance to ``yes``, ``no`` or ``undetermined``: its pre-flight verdict under the policy the caller chose.
+    reproduced : mapping, optional
+        Record id to the rung that re-execution gave it (``re-executed`` or ``reproduced``), from `reproduce_episode`.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    ManifestError
+        When an audited episode is one the oracle was calibrated on; all such are named.
+    InputError
+        For an unknown rung, or whatever the log cannot be read for.
+    """
+    for name, rung in (("require", require), *((f"reproduced[{k!r}]", v) for k, v in (reproduced or {}).items())):
+        if rung not in RUNGS:
+            raise InputError("unknown rung", where=name, expected=f"one of {', '.join(RUNGS)}", found=rung)
+    manifest = oracle if isinstance(oracle, OracleManifest) else None
+    reports: dict[str, tuple[Harness, ManifestReport]] = {}
+    duplicates = DuplicateIndex()
+    drafts: list[Draft] = []
+    overlap: list[str] = []
+    for episode in log:
+        if manifest and manifest.references and digest_episode(episode) in manifest.references:
+            overlap.append(episode.record)
+        duplicates.add(episode)
+        report = _report(manifest, episode.harness, reports)
+        drafts.append(draft_verdict(episode, oracle, report, require, match, preflight, reproduced or {}))
+    if overlap:
+        remedy = "calibrate on other runs: an oracle must not vouch for itself"
+        raise ManifestError(
+            f"audited episodes are the oracle's own reference ({name_all(overlap)})", where="log", remedy=remedy
+        )
+    shared = duplicates.evidence()
+    verdicts = tuple(settle_verdict(draft, shared.get((draft.verdict.record, draft.verdict.source), ())) for draft in drafts)
+    counts = tally_verdicts(verdicts)
+    failures = tuple(getattr(log, "failures", ()))
+    gate = check_gate(
+        counts,
+        manifest=manifest,
+        reports=[report for _, report in reports.values()],
+        failures=failures,
+        preflight=preflight,
+        scored=(verdict.instance for verdict in verdicts if verdict.attacked),
+    )
+    statement = _state(log, oracle, require, match)
+    return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)
+
+
+def _state(log: Iterable[Episode], oracle: Oracle, require: str, match: str) -> str:
+    parts = [
+        f"Oracle: {oracle!r}" if oracle is not None else "No oracle: screened only",
+        f"counts from rung {require}, match {match}",
+    ]
+    rules = getattr(log, "rules", None)
+    if rules is not None and rules.violation:
+        parts.append(f"violation as the caller says: {', '.join(rules.violation)}")
+    if rules is not None and rules.match_key:
+        parts.append(f"match key as the caller says: {rules.match_key}")
+    return "; ".join(parts) + "."
+
+
+def _report(
+    manifest: OracleManifest | None, harness: Harness, reports: dict[str, tuple[Harness, ManifestReport]]
+) -> ManifestReport | None:
+    if manifest is None:
+        return None
+    key = repr(harness)
+    if key not in reports:
+        reports[key] = (harness, check_manifest(manifest, harness))
+    return reports[key][1]

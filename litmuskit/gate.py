@@ -1,0 +1,187 @@
+"""The gate: may this run's rate be published? A checklist, each line met, not met, or not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from litmuskit.attestation import ManifestReport
+from litmuskit.display import Table, Tabular
+from litmuskit.errors import name_all
+from litmuskit.manifest import OracleManifest
+from litmuskit.rates.planning import judge_quarantine
+from litmuskit.records import Failure
+from litmuskit.verdict import Counts
+
+__all__ = ["THRESHOLD", "Gate", "GateLine", "check_gate"]
+
+THRESHOLD = 0.02
+MET, NOT_MET, NOT_SHOWN = "met", "not met", "not shown"
+_SHARES = frozenset({"unattributable share", "not-assessable share"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLine:
+    """One condition of the checklist: its ``state`` is ``met``, ``not met`` or ``not shown``."""
+
+    condition: str
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(Tabular):
+    """The batch decision.
+
+    ``verdict`` is ``publishable`` (every line met), ``rerun-required`` (only a share exceeds), or ``refused`` (something is
+    missing, stale or unread). ``evidence`` says what the records can show about the 2 % rule, which is coarse: one record
+    fires it below 50 flagged.
+    """
+
+    verdict: str
+    evidence: str
+    lines: tuple[GateLine, ...]
+    next_step: str
+
+    def __bool__(self) -> bool:
+        return self.verdict == "publishable"
+
+    def __repr__(self) -> str:
+        open_lines = [line.condition for line in self.lines if line.state != MET]
+        return f"Gate({self.verdict}{': ' + ', '.join(open_lines) if open_lines else ''})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The gate under its contract keys."""
+        lines = [{"condition": line.condition, "state": line.state, "detail": line.detail} for line in self.lines]
+        return {"verdict": self.verdict, "evidence": self.evidence, "conditions": lines, "next": self.next_step}
+
+    def to_table(self) -> Table:
+        """The checklist."""
+        rows = tuple((line.condition, line.state, line.detail) for line in self.lines)
+        note = f"{self.evidence} {self.next_step}".strip()
+        return Table(columns=("condition", "state", "detail"), rows=rows, caption=f"Gate: {self.verdict}", note=note)
+
+
+def check_gate(
+    counts: Counts,
+    *,
+    manifest: OracleManifest | None,
+    reports: Iterable[ManifestReport],
+    failures: Sequence[Failure],
+    preflight: Mapping[str, str] | None,
+    scored: Iterable[str],
+    level: float = 0.95,
+) -> Gate:
+    """Decide whether a run's rate may be published.
+
+    Parameters
+    ----------
+    counts : Counts
+        The run's decisions.
+    manifest : OracleManifest or None
+    reports : iterable of ManifestReport
+        One per harness identity in the run.
+    failures : sequence of Failure
+        What could not be read.
+    preflight : mapping, optional
+        Instance to ``yes``, ``no`` or ``undetermined`` under the caller's policy.
+    scored : iterable of str
+        The instances that were scored.
+    level : float in (0, 1)
+        Of the one-sided limits behind ``evidence``.
+    """
+    lost = counts.flagged - counts.counted
+    judged = judge_quarantine(lost, counts.flagged, threshold=THRESHOLD, level=level)
+    lines = (
+        _check_preflight(preflight, sorted(set(scored))),
+        _line(
+            "oracle manifest",
+            MET if manifest else NOT_SHOWN,
+            repr(manifest) if manifest else "no manifest: this is a screening",
+        ),
+        _check_controls(manifest),
+        _check_policies(manifest, list(reports)),
+        _check_share("unattributable share", lost, counts.flagged, "flagged violations"),
+        _check_share("not-assessable share", counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
+        _line("no unread input", NOT_MET if failures else MET, _name_failures(failures)),
+    )
+    missing = [line for line in lines if line.state != MET and line.condition not in _SHARES]
+    exceeded = [line for line in lines if line.state == NOT_MET and line.condition in _SHARES]
+    verdict = "refused" if missing else "rerun-required" if exceeded else "publishable"
+    evidence = (
+        f"Share of flagged that is unattributable: {judged.verdict} against {100 * THRESHOLD:g} % "
+        f"({lost} of {counts.flagged}; one-sided {100 * level:g} % limits [{judged.lower:.4f}, {judged.upper:.4f}]; "
+        f"{'; '.join(judged.notes)})."
+    )
+    return Gate(verdict=verdict, evidence=evidence, lines=lines, next_step=_advise(verdict, missing))
+
+
+def _line(condition: str, state: str, detail: str) -> GateLine:
+    return GateLine(condition=condition, state=state, detail=detail)
+
+
+def _check_preflight(preflight: Mapping[str, str] | None, scored: list[str]) -> GateLine:
+    name = "pre-flight"
+    if preflight is None:
+        return _line(name, NOT_SHOWN, "no pre-flight report was given")
+    states = {instance: preflight.get(instance, "undetermined") for instance in scored}
+    rejected = [instance for instance, state in states.items() if state == "no"]
+    if rejected:
+        return _line(name, NOT_MET, f"scored though rejected ({name_all(rejected, 3)})")
+    open_ones = [instance for instance, state in states.items() if state != "yes"]
+    if open_ones:
+        return _line(name, NOT_SHOWN, f"undetermined or not in the report ({name_all(open_ones, 3)})")
+    return _line(name, MET, f"all {len(scored)} scored instances are valid")
+
+
+def _check_controls(manifest: OracleManifest | None) -> GateLine:
+    if manifest is None or not manifest.controls:
+        return _line("controls passed", NOT_SHOWN, "no controls were declared when the oracle was calibrated")
+    failed = [f"{c.instance} {c.kind} ({c.scorer})" for c in manifest.controls if not c.agrees]
+    if failed:
+        return _line("controls passed", NOT_MET, f"controls disagree ({name_all(failed, 3)})")
+    kinds = ", ".join(sorted({c.kind for c in manifest.controls}))
+    return _line("controls passed", MET, f"all {len(manifest.controls)} controls agree ({kinds})")
+
+
+def _check_policies(manifest: OracleManifest | None, reports: list[ManifestReport]) -> GateLine:
+    name = "policy current"
+    if manifest is None:
+        return _line(name, NOT_SHOWN, "no manifest to compare with")
+    stale = sorted({policy for report in reports for policy in report.stale})
+    if stale:
+        return _line(name, NOT_MET, f"stale: the run's {', '.join(stale)} policy is not the one calibrated under")
+    unknown = sorted({policy for report in reports for policy in report.unknown})
+    if unknown:
+        return _line(name, NOT_SHOWN, f"not logged: {', '.join(unknown)}")
+    return _line(name, MET, "policies equal those calibrated under")
+
+
+def _check_share(name: str, part: int, whole: int, of: str) -> GateLine:
+    if whole == 0:
+        return _line(name, MET, f"no {of}")
+    state = NOT_MET if part / whole > THRESHOLD else MET
+    return _line(name, state, f"{part} of {whole} {of} ({100 * part / whole:.1f} %, at most {100 * THRESHOLD:g} %)")
+
+
+def _name_failures(failures: Sequence[Failure]) -> str:
+    return f"unread ({name_all((str(failure.error) for failure in failures), 3)})" if failures else "everything was read"
+
+
+def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
+    if verdict == "publishable":
+        return ""
+    if verdict == "rerun-required":
+        return "Next: mend the harness or calibrate on what it delivers, and run again."
+    first = missing[0].condition
+    steps = {
+        "oracle manifest": "litmuskit calibrate REFERENCE --out MANIFEST, then audit with --oracle MANIFEST",
+        "pre-flight": "litmuskit preflight INSTANCES --json REPORT, then audit with --preflight REPORT",
+        "controls passed": "litmuskit calibrate REFERENCE --expected CONTROLS.json",
+        "policy current": "calibrate again under the run's own policies",
+        "no unread input": "mend or remove what could not be read",
+    }
+    if any(line.condition == "oracle manifest" for line in missing):
+        first = "oracle manifest"
+    return f"Next: {steps[first]}."
