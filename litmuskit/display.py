@@ -28,9 +28,9 @@ __all__ = ["Table", "Tabular", "csv_cell", "format_cell", "safe_html", "safe_tex
 CSS = (
     ".litmuskit table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     ".litmuskit caption{caption-side:top;text-align:left;font-weight:600;padding:.3em 0}"
-    ".litmuskit tr th,.litmuskit tr td{border-bottom:1px solid #8888;padding:.2em .7em;text-align:left;vertical-align:top}"
+    ".litmuskit tr th,.litmuskit tr td{border-bottom:1px solid #8888;padding:.2em .7em;vertical-align:top}"
     ".litmuskit tr td{unicode-bidi:isolate;white-space:pre-wrap;overflow-wrap:anywhere}"
-    ".litmuskit tr .number{text-align:right}"
+    ".litmuskit table tr .text{text-align:left}.litmuskit table tr .number{text-align:right}"
 )
 
 # Printable by category, invisible by nature: Unicode's Default_Ignorable_Code_Point, and the blanks.
