@@ -9,12 +9,12 @@ from litmuskit.records import Episode
 
 __all__ = ["DuplicateIndex"]
 
-_RANDOM = 16  # characters from which a call id is taken for random: meeting it twice is no chance
+_RANDOM = 16  # characters from which an id is taken for random; even so it recurs among other tasks of a model at temperature 0
 _Key = tuple[str, str]
 
 
 class DuplicateIndex:
-    """Episodes by record and by random call id: one pass, a few words per call.
+    """Episodes by record and, within one instance, model and group, by random call id: one pass, a few words per call.
 
     Examples
     --------
@@ -24,7 +24,7 @@ class DuplicateIndex:
 
     def __init__(self) -> None:
         self._records: dict[str, dict[_Key, tuple[object, ...]]] = defaultdict(dict)
-        self._ids: dict[str, dict[_Key, int]] = defaultdict(dict)
+        self._ids: dict[tuple[object, str], dict[_Key, int]] = defaultdict(dict)
         self._standing: dict[_Key, bool | None] = {}
         self._counts: dict[_Key, int] = defaultdict(int)
 
@@ -33,10 +33,12 @@ class DuplicateIndex:
         key = episode.record, str(episode.source)
         self._records[episode.record][key] = tuple((label.scorer, label.violation) for label in episode.labels)
         self._standing[key] = True if episode.flagged else None
+        run = episode.instance, episode.harness.model, tuple(episode.groups.items())
         for call in episode.transcript.calls:
             for asked in call.proposed.tool_calls if call.proposed is not None else ():
-                if asked.id is not None and len(asked.id) >= _RANDOM and key not in self._ids[asked.id]:
-                    self._ids[asked.id][key] = call.turn
+                places = self._ids[run, asked.id] if asked.id is not None and len(asked.id) >= _RANDOM else {key: 0}
+                if key not in places:
+                    places[key] = call.turn
                     self._counts[key] += 1
 
     def evidence(self) -> dict[_Key, tuple[Evidence, ...]]:
@@ -52,7 +54,7 @@ class DuplicateIndex:
             for key in same if len(same) > 1 else ():
                 note(key, "duplicate", rule, f"stands in {', '.join(source for _, source in same)}")
         shared: dict[tuple[_Key, _Key], dict[str, int]] = defaultdict(dict)
-        for call_id, places in self._ids.items():
+        for (_, call_id), places in self._ids.items():
             for key in places if len(places) > 1 else ():
                 other = next(other for other in places if other != key)
                 shared[key, other][call_id] = places[key]

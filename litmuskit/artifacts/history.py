@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from litmuskit.artifacts.evidence import Evidence, cite
 from litmuskit.artifacts.execution import is_filled, is_flat, is_same_call, key_call, pair_results, read_text, show_call
 from litmuskit.artifacts.truncation import describe_cut
-from litmuskit.records import Episode, Message, Ranges, Transcript
+from litmuskit.records import Episode, Message, Ranges, ToolCall, Transcript
 
 __all__ = ["Shown", "find_history_faults", "trace_history"]
 
@@ -198,7 +198,8 @@ def _compare_calls(
         if moved is not None:  # calls shown in another order, or not all of them
             del left[moved]
             continue
-        asked, result = pairs[position][1:] if position < len(pairs) else (None, None)
+        asked: ToolCall | None = pairs[position][1] if position < len(pairs) else None
+        result = pairs[position][2] if position < len(pairs) else None
         if earliest.get(key_call(seen), turn) < turn:
             rule = "stale-arguments"
         elif asked is not None and (asked.parse_error is not None or is_filled(asked, seen, call.context)):

@@ -23,6 +23,7 @@ _ENDING = re.compile(
     r"|(\.\.\.|…)\s*[\[(]?(\d[\d,]* )?(more )?(bytes|characters|chars|lines|tokens)?\s*(truncated|omitted|elided)\W*)\s*\Z",
     re.IGNORECASE,
 )
+_WORDS = ("trunc", "clipp", "omit", "elid")
 _JOINT = re.compile(r"trunc|omitt|clipp|elid|cut|\.\.\.|…|removed|more|limit", re.IGNORECASE)
 _ENOUGH, _SHORTEST = 3, 200  # results of one length, and the length, below which equal lengths mean nothing
 
@@ -35,9 +36,10 @@ def is_marked(text: str) -> bool:
     >>> is_marked("abc\n[Observation truncated due to length]"), is_marked("see '[truncated]' in the manual")
     (True, False)
     """
-    return _ENDING.search(text, max(len(text) - 300, 0)) is not None or (
-        text[:40].lstrip().startswith("The output of") and _WRAPPER.fullmatch(text) is not None
-    )
+    end = text[-300:]
+    if any(word in end.lower() for word in _WORDS) and _ENDING.search(end):
+        return True
+    return text[:40].lstrip().startswith("The output of") and _WRAPPER.fullmatch(text) is not None
 
 
 def _share(left: str, right: str) -> int:
