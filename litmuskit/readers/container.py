@@ -95,7 +95,8 @@ def walk_members(argument: str | Path) -> Iterator[Member | Failure]:
     if not os.path.lexists(path):
         raise LogFormatError("no such file or folder", where=path)
     ignored: Counter[str] = Counter()
-    files = _walk_folder(path, "", (), ignored) if path.is_dir() else iter([(path, path.name)])
+    single = (path, path.name) if path.is_file() else _refuse_special(str(path))
+    files = _walk_folder(path, "", (), ignored) if path.is_dir() else iter([single])
     empty = True
     for found in files:
         empty = False
@@ -134,9 +135,14 @@ def _walk_folder(
         if not name.startswith(".") and entry.is_dir():
             yield from _walk_folder(folder / name, f"{prefix}{name}/", (*above, here), ignored)
         elif not name.startswith(".") and name.endswith(LOGS + PACKED):
-            yield Path(entry.path), f"{prefix}{name}"
+            yield (Path(entry.path), f"{prefix}{name}") if entry.is_file() else _refuse_special(entry.path)
         else:
             ignored[name[name.rfind(".") :] if "." in name else ""] += 1
+
+
+def _refuse_special(path: str) -> Failure:
+    source = Source(path=path)
+    return Failure(source=source, error=LogFormatError("leads to no regular file", where=source, remedy="mend or remove it"))
 
 
 def _open_packed(path: Path, name: str, source: Source) -> Iterator[Member | Failure]:

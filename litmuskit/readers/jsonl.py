@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,9 +60,9 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode | Failu
             try:
                 entry = _load(line, source)
                 if entry.get("type") == "end":
-                    harness, ended = None, entry.get("episodes")
-                    if ended != count:
-                        refuse(f"{source} $.episodes", f"{count}, the episodes above", ended)
+                    harness = None
+                    if entry != {"type": "end", "episodes": count}:
+                        refuse(f"{source} $", f"an end after {count} episodes", entry)
                 else:
                     count += 1
                     yield parse_at(f"{source} $", _build_episode, entry, harness, source, rules)
@@ -91,23 +90,22 @@ def write_log(path: str | Path, episodes: Iterable[Episode], header: Harness | N
         When an episode would not read back equal: bytes, tuples, NaN or keys that are not text, inside free JSON.
     """
     target, count = Path(path), 0
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            for episode in episodes:
-                if header is None or count == 0:
+        with temporary.open("xb") as stream:
+            for count, episode in enumerate(episodes, 1):
+                if count == 1:
                     header = header or episode.harness
                     stream.write(encode_line({"type": FORMAT, "harness": header}))
-                stream.write(encode_episode(episode, header))
-                count += 1
+                stream.write(encode_episode(episode, header or episode.harness))
             if count == 0:
                 raise InputError("a log needs an episode", where=target)
             stream.write(encode_line({"type": "end", "episodes": count}))
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def encode_episode(episode: Episode, header: Harness) -> bytes:
