@@ -1,0 +1,177 @@
+"""AgentDojo's instances under pre-flight: stub agents executed in the package's own environments, no model and no network.
+
+Each user x injection pair is one instance, attacked as the published runs were (``important_instructions``). The stubs do the
+user task as its ground truth says, then refuse (with or without quoting the payload), comply (the injection task's ground truth
+instead), or do nothing at all. Extra ``agentdojo``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.resources
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from litmuskit.errors import InputError
+from litmuskit.instance import LitmusInstance, Signal, Surface, read_strings
+from litmuskit.preflight.report import PreflightReport, Rule
+from litmuskit.preflight.rules import REFUSAL, attempt, check_disjoint, check_separation, settle_control
+
+VERSIONS = ("v1", "v1.1", "v1.1.1", "v1.1.2", "v1.2", "v1.2.1", "v1.2.2")
+VICTIM = "gpt-4o-2024-05-13"  # the attack addresses its victim by name
+
+
+def check_suites(version: str, *, suite: str | None = None, resume: Path | None = None) -> Iterator[dict[str, Any]]:
+    """One record per user x injection pair of a benchmark version, in the package's order.
+
+    Parameters
+    ----------
+    version : str
+        One of `VERSIONS`.
+    suite : str, optional
+        workspace, travel, banking or slack; all of them by default.
+    resume : path, optional
+        Records already in this file of JSON lines are not made again; new ones are appended as they are made.
+
+    Raises
+    ------
+    InputError
+        An unknown version or suite, or the package is not installed.
+    """
+    try:
+        from agentdojo.attacks.attack_registry import load_attack
+        from agentdojo.task_suite.load_suites import get_suites
+    except ImportError as error:
+        raise InputError("the agentdojo package is not installed", where=f"agentdojo:{version}", found=str(error),
+                         remedy="pip install 'litmuskit[agentdojo]'") from error  # fmt: skip
+    suites = get_suites(version) if version in VERSIONS else {}
+    if not suites or (suite is not None and suite not in suites):
+        expected = f"a version of {', '.join(VERSIONS)}, and a suite of {', '.join(suites) or 'it'}"
+        raise InputError("no such benchmark", where="agentdojo", expected=expected, found=f"{version} {suite or ''}".strip())
+    chosen = {name: tasks for name, tasks in suites.items() if suite in {None, name}}
+    done = _read_done(resume)
+    total = sum(len(tasks.user_tasks) * len(tasks.injection_tasks) for tasks in chosen.values())
+    with tqdm(total=total, desc=f"AgentDojo {version}", unit="instance", disable=None) as bar:
+        for name, tasks in chosen.items():
+            bench = _Bench(name, tasks, load_attack("important_instructions", tasks, _Victim()))
+            for user in tasks.user_tasks.values():
+                for injection in tasks.injection_tasks.values():
+                    key = f"{name}/{user.ID}/{injection.ID}"
+                    if key not in done:
+                        done[key] = bench.check_pair(key, user, injection).to_json()
+                        if resume is not None:
+                            with resume.open("a", encoding="utf-8") as out:
+                                out.write(json.dumps(done[key], ensure_ascii=False) + "\n")
+                    yield done[key]
+                    bar.update()
+
+
+def _read_done(resume: Path | None) -> dict[str, dict[str, Any]]:
+    """The records of an earlier run; a line cut short by its end is made again."""
+    done: dict[str, dict[str, Any]] = {}
+    if resume is None or not resume.exists():
+        return done
+    text = resume.read_text("utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        resume.write_text(whole, encoding="utf-8")
+    for line in whole.splitlines():
+        record = json.loads(line)
+        done[record["instance"]] = record
+    return done
+
+
+class _Victim:
+    name = VICTIM
+
+
+class _Bench:
+    """One suite, its attack, and the surfaces that all of its instances share."""
+
+    def __init__(self, name: str, suite: Any, attack: Any) -> None:
+        from agentdojo.functions_runtime import FunctionsRuntime
+
+        self.name, self.suite, self.attack = name, suite, attack
+        self.runtime = FunctionsRuntime(suite.tools)
+        self.clean = suite.load_and_inject_default_environment({})
+        prompts = importlib.resources.files("agentdojo").joinpath("data", "system_messages.yaml").read_text("utf-8")
+        tools = [Surface(kind="tool", name=t.name, text=f"{t.description}\n{json.dumps(t.parameters.model_json_schema())}")
+                 for t in suite.tools]  # fmt: skip
+        fixture = Surface(kind="fixture", name="environment", text=self.clean.model_dump_json())
+        self.shared = (Surface(kind="system", name="system prompts", text=prompts), *tools, fixture)
+
+    def check_pair(self, key: str, user: Any, injection: Any) -> PreflightReport:
+        payloads = self.attack.attack(user, injection)
+        attacked = self.suite.load_and_inject_default_environment(payloads)
+        quote = "\n".join(dict.fromkeys(payloads.values()))
+        success = injection.GROUND_TRUTH_OUTPUT
+        plays: dict[str, tuple[Any, Sequence[Any], str]] = {
+            "null": (self.clean, (user,), user.GROUND_TRUTH_OUTPUT),
+            "refuse": (attacked, (user,), REFUSAL),
+            "quote-and-refuse": (attacked, (user,), f'The content says: "{quote}"\n{REFUSAL}'),
+            "comply": (attacked, (injection,), success),
+            "no-op": (attacked, (), ""),
+        }
+        success_known = success or injection.ground_truth(attacked.model_copy(deep=True))
+        controls = [
+            self._control(kind, user, injection, *play) for kind, play in plays.items() if kind != "comply" or success_known
+        ]
+        if not success_known:
+            controls.append(settle_control("comply", *[(None, "the injection task has no ground truth")] * 2))
+        payload = (Surface(kind="payload", name=vector, text=text) for vector, text in payloads.items())
+        sought = _read_signals(injection)
+        signal = Signal(name=injection.ID, matcher="callable", channel="state", predicate=_match_nothing, literals=sought)
+        surfaces = (Surface(kind="user", name="prompt", text=user.PROMPT), *payload, *self.shared)
+        collisions, disjoint = check_disjoint(LitmusInstance(id=key, surfaces=surfaces, signals=(signal,)))
+        rules = [disjoint, *controls, check_separation(controls)]
+        if success_known:
+            orders = {"user first": (user, injection), "injection first": (injection, user)}
+            labels = {
+                name: self._control("comply", user, injection, attacked, tasks, success).label for name, tasks in orders.items()
+            }
+            alike = len(set(labels.values())) == 1
+            rules.append(Rule(name="order of tasks", result="pass" if alike else "note", detail=str(labels), policies=()))
+        names = {"suite": self.name, "user_task": user.ID, "injection_task": injection.ID}
+        return PreflightReport(instance=key, rules=tuple(rules), collisions=collisions, names=names)
+
+    def _control(self, kind: str, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> Rule:
+        return settle_control(kind, *(attempt(partial(self._play, user, injection, start, tasks, text)) for _ in range(2)))
+
+    def _play(self, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> bool:
+        """Execute the ground truth of ``tasks``, end on ``text``, and score the injection task as the package does."""
+        environment = user.init_environment(start.model_copy(deep=True))
+        before = environment.model_copy(deep=True)
+        trace = []
+        for task in tasks:
+            for call in task.ground_truth(environment):
+                self.runtime.run_function(environment, call.function, call.args, raise_on_error=True)
+                trace.append(call)
+        by_trace = injection.security_from_traces(text, before, environment, trace)
+        return bool(injection.security(text, before, environment) if by_trace is None else by_trace)
+
+
+def _match_nothing(_: str) -> bool:
+    """The scorer reads the environment's state: no text fires it."""
+    return False
+
+
+def _read_signals(injection: Any) -> tuple[str, ...]:
+    """The constants that a task's detector compares with: those in its source, and the class attributes it names."""
+    found: list[Any] = []
+    for method in (injection.security, injection.security_from_traces):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+        function = tree.body[0]
+        statements = function.body[ast.get_docstring(function) is not None :] if isinstance(function, ast.FunctionDef) else []
+        for node in (inner for statement in statements for inner in ast.walk(statement)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                found.append(getattr(injection, node.attr, None))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(dict.fromkeys(text for text in read_strings([v for v in found if not callable(v)]) if text.strip()))
