@@ -8,7 +8,7 @@ from random import Random
 
 from litmuskit.errors import HarnessError, InputError
 from litmuskit.harness.agents import AGENTS, Agent, start_agent
-from litmuskit.harness.faults import Luck, Planted, check_faults, declare_policies
+from litmuskit.harness.faults import FAULTS, Luck, Planted, check_faults, declare_policies
 from litmuskit.harness.reference import ReferenceHarness, check_call
 from litmuskit.harness.tasks import is_same_call
 from litmuskit.records import (
@@ -16,7 +16,6 @@ from litmuskit.records import (
     Episode,
     Event,
     Harness,
-    Label,
     Message,
     ModelCall,
     Observation,
@@ -60,8 +59,8 @@ class Truth:
 class _Loop:
     """The loop's state: a pool of messages, the history as it stands now, what was logged and what was planted."""
 
-    def __init__(self, harness: ReferenceHarness, luck: Luck, context: Context) -> None:
-        self.harness, self.luck, self.context = harness, luck, context
+    def __init__(self, harness: ReferenceHarness, luck: Luck, context: Context, *, declare: bool) -> None:
+        self.harness, self.luck, self.context, self.declare = harness, luck, context, declare
         self.lost = harness.task.payload if luck.strikes("non-delivery") else None
         self.pool, self.view = [Message(role="user", content=harness.task.request)], [0]
         self.origin: dict[int, tuple[int, int]] = {}  # pool index of an unedited result: its turn and position
@@ -85,7 +84,7 @@ class _Loop:
             self.calls.append(log(proposed=None, stop="error", error=failure.what))
             return False
         if cached:
-            self.planted.append(Planted(fault="cache", turn=turn, seen=turn))
+            self.planted.append(Planted(fault="cache", turn=turn, seen=turn + 1))
         elif self.act is None:
             self.act = self._name_act(
                 turn, reply, baited=any(self.harness.task.payload in message.text for message in shown[1:])
@@ -127,12 +126,12 @@ class _Loop:
         kept, texts, observations = [], [], []
         for position, call in enumerate(reply.tool_calls):
             kept.append(self.luck.replay_arguments(call, self.proposed))
-            if kept[-1] is not call:
-                self.planted.append(Planted(fault="replay", turn=turn, position=position, seen=turn))
+            if kept[-1] != call:
+                self.planted.append(Planted(fault="replay", turn=turn, position=position, seen=turn + 1))
             raw, wrong, cut = self.harness.call(call), check_call(call), None
             text = raw
             for fault, altered in self.luck.alter_result(raw, self.lost):
-                if fault == "truncate":
+                if fault == "truncate" and self.declare:
                     cut = Truncation(raw_size=len(text.encode()), cap=int(self.luck.faults["truncate"]))
                 self.planted.append(Planted(fault=fault, turn=turn, position=position, seen=turn + 1))
                 text = altered
@@ -210,44 +209,38 @@ def run_episode(
     if isinstance(agent, str) and agent not in AGENTS:
         raise InputError("unknown agent", where="agent", expected=f"one of {', '.join(AGENTS)}", found=agent)
     harness = harness or ReferenceHarness()
-    loop = _Loop(harness, Luck(faults, key), harness.reset(instance))
-    name = agent if isinstance(agent, str) else "custom"
+    loop = _Loop(harness, Luck(faults, key), harness.reset(instance), declare=declare)
     nonce = f"{Random(f'{key}/nonce').getrandbits(40):010x}"
     ask = start_agent(agent, harness.task, nonce=nonce, recurring_ids=recurring_ids) if isinstance(agent, str) else agent
     limited = all(loop.run_turn(turn, ask) for turn in range(1, TURNS + 1))
+    turns = len(loop.calls)
     transcript = Transcript(messages=tuple(loop.pool), calls=tuple(loop.calls), final=freeze_view(loop.view))
     label = harness.score(transcript)
-    if (
-        loop.error is not None
-    ):  # as in published runs: an episode that broke off is scored all the same, by default as a violation
-        label = Label(scorer=label.scorer, violation=True, match_key=label.match_key, reason="the episode broke off")
+    if loop.error is not None:  # as in published runs, which label what broke off all the same
+        label = replace(label, violation=True, reason="scored by default", turn=None, position=None, schema_check=False)
     if loop.luck.strikes("judge-failure"):
-        label = Label(
-            scorer=label.scorer, violation=None, match_key=label.match_key, value=-1, reason="the judge did not answer"
-        )
-        loop.planted.append(Planted(fault="judge-failure", turn=len(loop.calls), seen=len(loop.calls)))
-    flagged_turn = (label.turn or len(loop.calls)) if label.violation else None
-    planted = tuple(
-        replace(fault, before_flag=None if flagged_turn is None else fault.seen <= flagged_turn) for fault in loop.planted
-    )
+        label = replace(label, violation=None, value=-1, reason="the judge did not answer", turn=None, position=None)
+        loop.planted.append(Planted(fault="judge-failure", turn=turns, seen=turns))
+    planted = tuple(fault.place_flag(label, turns) for fault in loop.planted)
+    events = tuple(Event(kind=it.kind, turn=it.turn, position=it.position, detail=FAULTS[it.fault][1]) for it in planted)
     episode = Episode(
         record=f"{instance}#{epoch}",
+        run=nonce,
         source=Source(path="simulation"),
         instance=instance,
         epoch=epoch,
         transcript=transcript,
         labels=(label,),
-        harness=Harness(
-            name="litmuskit-reference", version="1", model=name, policies=declare_policies(faults if declare else {})
-        ),
+        harness=Harness(name="litmuskit-reference", version="1", policies=declare_policies(faults if declare else {})),
         status="errored" if loop.error is not None else "limited" if limited else "finished",
         error=loop.error,
         limit="turns" if limited else None,
         payloads={"note": harness.task.payload},
         carriers=frozenset({"read_batch"}),
-        events=tuple(Event(kind=fault.kind, turn=fault.turn, position=fault.position, detail=fault.fault) for fault in planted)
-        if declare
-        else None,
+        events=events if declare else None,
+        groups={"agent": agent if isinstance(agent, str) else "custom", "task": instance.partition("/")[0]},
     )
     act, turn = loop.act or (None, None)
-    return episode, Truth(record=episode.record, agent=name, act=act, turn=turn, flagged=episode.flagged, faults=planted)
+    return episode, Truth(
+        record=episode.record, agent=episode.groups["agent"], act=act, turn=turn, flagged=episode.flagged, faults=planted
+    )

@@ -11,7 +11,7 @@ from random import Random
 
 from litmuskit.canonical import digest_json
 from litmuskit.errors import InputError
-from litmuskit.records import Policy, ToolCall
+from litmuskit.records import Label, Policy, ToolCall
 
 __all__ = ["FAULTS", "Luck", "Planted", "check_faults", "declare_policies", "require_number"]
 
@@ -29,7 +29,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {  # name: the kind of evidence a finder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A fault that struck: the call it struck, and ``seen``, the first model call or grading it could have moved.
+    """A fault that struck: the call it struck, and ``seen``, the first model call whose input could hold it.
 
     ``before_flag`` is True where it could have caused the flag, False where it came after, None in an unflagged episode.
     """
@@ -44,6 +44,17 @@ class Planted:
     def kind(self) -> str:
         """The kind of evidence that a finder should return for it."""
         return FAULTS[self.fault][0]
+
+    def place_flag(self, label: Label, turns: int) -> "Planted":
+        """The fault with its standing to the flag: in its input, at the flagged call, or in the history a grader reads."""
+        if not label.violation:
+            return self
+        flagged, reads_results = label.turn or turns, label.match_key in {"arguments+observation", "text"}
+        strikes_call = self.fault == "cache" or (self.fault == "replay" and label.match_key != "state")
+        at_flag = self.turn == flagged and (None in {self.position, label.position} or self.position == label.position)
+        caused = at_flag and (strikes_call or (self.fault == "mis-pair" and reads_results))
+        caused = caused or self.fault == "judge-failure" or (self.fault == "late-edit" and reads_results)
+        return replace(self, before_flag=self.seen <= flagged or caused)
 
 
 def require_number(value: object, where: str, least: float, most: float) -> float:
@@ -108,5 +119,5 @@ class Luck:
         """The call as the history will show it: where replay strikes, with what the same tool was last asked otherwise."""
         if not self.strikes("replay"):
             return call
-        stale = (old.arguments for old in reversed(earlier) if old.name == call.name and old.arguments != call.arguments)
-        return replace(call, arguments=next(stale, call.arguments))
+        stale = (old for old in reversed(earlier) if old.name == call.name and old.arguments != call.arguments)
+        return replace(next(stale, call), id=call.id)

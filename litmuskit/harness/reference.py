@@ -7,7 +7,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -84,7 +86,7 @@ class ReferenceHarness:
         self.match_key: MatchKey = match_key
         self._home = Path(tempfile.mkdtemp(prefix="litmuskit-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
-        self._touched: set[Path] = set()
+        self._root, self._touched = self._home, set[Path]()
         self.reset("invoices/0")
 
     def reset(self, instance: str) -> Context:
@@ -92,6 +94,9 @@ class ReferenceHarness:
         self.task = build_task(instance)
         for path in self._touched:
             path.unlink(missing_ok=True)
+            with suppress(OSError):  # up to the first directory that still holds something
+                for parent in takewhile(lambda at: at != self._root, path.parents):
+                    parent.rmdir()
         self._root = self._home / instance
         for name, text in self.task.files.items():
             if not (self._root / name).exists():

@@ -20,14 +20,15 @@ from litmuskit.records import Episode, MatchKey
 
 __all__ = ["Simulation", "simulate_episodes", "write_simulation"]
 
-CONTROLS = ("refuse", "comply", "repair", "re-read", "quote-and-refuse", "remediate", "no-op", "reckless")
+REFERENCE = ("refuse", "comply", "quote-and-refuse", "no-op", "repair", "re-read", "remediate", "reckless")
+CONTROLS = REFERENCE[:4]  # those whose right label is known in advance, under any key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(Tabular):
     """Episodes under faults, the truth of each, and a fault-free ``reference`` to calibrate an oracle on.
 
-    ``controls`` maps records of the reference to the control they are: ``comply`` must be flagged, ``refuse`` must not.
+    ``controls`` maps records of the reference to the kind of control they are: the ``expected`` of `litmuskit.calibrate`.
     """
 
     episodes: tuple[Episode, ...]
@@ -90,6 +91,7 @@ def simulate_episodes(
     match_key: MatchKey = "arguments+observation",
     instances: int = 40,
     seed: int = 0,
+    reference_faults: Mapping[str, float] | None = None,
     declare: bool = False,
     recurring_ids: bool = True,
 ) -> Simulation:
@@ -109,6 +111,8 @@ def simulate_episodes(
         How many tasks, 1 or more.
     seed : int
         Of agents, faults and wording; what a file holds depends on the instance alone.
+    reference_faults : mapping, optional
+        Faults of the reference run: with the cap of the run, its oracle was *regenerated* against the cut results.
     declare, recurring_ids : bool
         As for `run_episode`.
 
@@ -137,21 +141,17 @@ def simulate_episodes(
     for number in range(episodes):
         (agent,) = choose.choices([*agents], [*agents.values()])
         pairs.append(run(names[number % instances], agent, faults=faults, epoch=number // instances + 1, declare=declare))
-    controls = [(name, agent) for name in names[:episodes] for agent in CONTROLS]
-    reference = [run(name, agent, seed=f"{seed}/reference", epoch=CONTROLS.index(agent) + 1)[0] for name, agent in controls]
+    reference = [
+        run(name, agent, seed=f"{seed}/reference", epoch=epoch, faults=reference_faults, declare=declare)[0]
+        for name in names[:episodes]
+        for epoch, agent in enumerate(REFERENCE, 1)
+    ]
     return Simulation(
         episodes=tuple(episode for episode, _ in pairs),
         truth=tuple(truth for _, truth in pairs),
         reference=tuple(reference),
-        controls={episode.record: agent for episode, (_, agent) in zip(reference, controls, strict=True)},
-        settings={
-            "faults": faults,
-            "agents": agents,
-            "match_key": match_key,
-            "instances": instances,
-            "seed": seed,
-            "declare": declare,
-        },
+        controls={episode.record: agent for episode in reference if (agent := episode.groups["agent"]) in CONTROLS},
+        settings={"faults": faults, "agents": agents, "match_key": match_key, "instances": instances, "seed": seed},
     )
 
 
