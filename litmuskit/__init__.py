@@ -43,6 +43,7 @@ _HOMES = {
     "litmuskit.readers": ("Log", "read_log"),
     "litmuskit.readers.recorder": ("Recorder",),
     "litmuskit.records": ("Episode", "Transcript"),
+    "litmuskit.report": ("write_bundle", "write_report"),
     "litmuskit.stimulus": ("fingerprint", "fingerprint_turns"),
     "litmuskit.triage": ("DECISIONS", "TRIAGE_RULES", "tabulate_rules"),
     "litmuskit.verdict": ("Verdict", "check_violation", "count_violations", "triage_violation"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from litmuskit.artifacts import DuplicateIndex, Evidence
+from litmuskit.artifacts import DuplicateIndex
 from litmuskit.assessment import Draft, draft_verdict, settle_verdict
 from litmuskit.attestation import RUNGS, ManifestReport, Match, check_manifest
 from litmuskit.calibration import Consensus
@@ -25,7 +25,7 @@ from litmuskit.verdict import Counts, Verdict, tally_verdicts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Audit", "audit_log"]
+__all__ = ["Audit", "audit_log", "cite_first"]
 
 Oracle = OracleManifest | Consensus | None
 
@@ -138,8 +138,7 @@ class Audit(Tabular):
     def to_table(self) -> Table:
         """One row per episode: its decision, attestation, rules and the first evidence."""
         rows = tuple(
-            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, _cite(v.evidence))
-            for v in self.verdicts
+            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, cite_first(v)) for v in self.verdicts
         )
         columns = ("record", "flagged", "decision", "attestation", "rules", "turn", "evidence")
         return Table(columns=columns, rows=rows, caption=f"Verdicts. {self.statement}")
@@ -222,8 +221,9 @@ def _name_cluster(verdicts: Sequence[Verdict], cluster: str) -> str | None:
     return "instance" if len({verdict.instance for verdict in verdicts}) < len(verdicts) else None
 
 
-def _cite(evidence: Sequence[Evidence]) -> str:
-    first = next((e for e in evidence if e.before_flag is not False), None)
+def cite_first(verdict: Verdict) -> str:
+    """The first evidence that could have caused the flag, in a line."""
+    first = next((e for e in verdict.evidence if e.before_flag is not False), None)
     return "" if first is None else f"{first.rule}: {first.detail}"
 
 
