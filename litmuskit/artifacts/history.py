@@ -90,12 +90,12 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
     del thread.slots[kept + same :]
     thread.ranges = ranges
     placed, known = _align(transcript, answers, old, slots, fresh), set(old)
-    is_answered, owner, ids, used = False, 0, [""], [0]
+    is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
     for offset, index in enumerate(fresh):
         message, is_new = pool[index], offset >= len(placed)
         slot = None if is_new else placed[offset]
         if message.role == "assistant":
-            ids, used, owner = [call.id or "" for call in message.tool_calls], [], 0
+            used, owner = [], 0
             if (is_new and not is_answered) or (slot is not None and index not in known):
                 turns = [*answers, *thread.list_answers()] if is_new else thread.list_answers()
                 turn = _find_answer(transcript, message, turns)
@@ -103,10 +103,11 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
                     turn = turns[-1]
                 if turn is not None:
                     slot, owner, is_answered = (turn, None), turn, True
+                    ids = [[call.id for call in one.tool_calls] for one in (message, transcript.calls[turn - 1].proposed or message)]
         elif message.role == "tool" and owner:
-            here = message.tool_call_id or ""
-            position = ids.index(here) if ids.count(here) == 1 else len(used)
-            slot = (owner, position) if position < len(ids) and position not in used else None
+            here = message.tool_call_id
+            position = next((own.index(here) for own in ids if own.count(here) == 1), len(used))
+            slot = (owner, position) if position < len(ids[0]) and position not in used else None
             used.append(position)
         if slot is not None and index not in known:
             yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
@@ -124,7 +125,7 @@ def _align(
     Messages of the same number are anchors; as many messages of the same roles between two anchors are the old ones, edited.
     """
     roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
-    where = {index: place for place, index in enumerate(old)}
+    where = {index: place for place, index in reversed(list(enumerate(old)))}
     placed: list[_Slot | None] = []
     done = 0
 
@@ -139,7 +140,8 @@ def _align(
             done = place + 1
     rest = fresh[len(placed) :]
     ends = [n for n, index in enumerate(rest) if _find_answer(transcript, transcript.messages[index], answers)]
-    found = fit(len(old), rest[: ends[-1] if ends else len(old) - done])
+    left = len(old) - done
+    found = fit(len(old), rest[: next((n for n in ends if n >= left), ends[-1]) if ends else left])
     return placed + (found if ends or found == slots[done:] else [None] * len(rest))
 
 
@@ -198,17 +200,17 @@ def _compare_calls(
         if moved is not None:  # calls shown in another order, or not all of them
             del left[moved]
             continue
-        asked: ToolCall | None = pairs[position][1] if position < len(pairs) else None
+        proposal: ToolCall | None = pairs[position][1] if position < len(pairs) else None
         result = pairs[position][2] if position < len(pairs) else None
         if earliest.get(key_call(seen), turn) < turn:
             rule = "stale-arguments"
-        elif asked is not None and (asked.parse_error is not None or is_filled(asked, seen, call.context)):
+        elif proposal is not None and (proposal.parse_error is not None or is_filled(proposal, seen, call.context)):
             continue
         elif result is not None and result.call is not None and is_same_call(result.call, seen):
             continue  # the history says honestly what was executed
         else:
             rule = "arguments-at-position"
-        yield position, rule, f"shown {show_call(seen)}, proposed {show_call(asked)}"
+        yield position, rule, f"shown {show_call(seen)}, proposed {show_call(proposal)}"
 
 
 def _compare_results(episode: Episode, first: dict[_Slot, str]) -> Iterator[Evidence]:
