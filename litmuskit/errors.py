@@ -67,7 +67,7 @@ class LitmusError(Exception):
         self.found = found
         self.remedy = remedy
         self.carrying = carrying
-        super().__init__(self._word())
+        super().__init__(_escape(self._word()))
 
     def _word(self) -> str:
         place = f"{self.where}: " if self.where is not None else ""
@@ -86,6 +86,11 @@ class LitmusError(Exception):
 def _rebuild(kind: type[LitmusError], facts: tuple[Any, ...]) -> LitmusError:
     what, where, expected, found, remedy, carrying = facts
     return kind(what, where=where, expected=expected, found=found, remedy=remedy, carrying=carrying)
+
+
+def _escape(text: str) -> str:
+    """A message reaches terminals and tracebacks: what a log put into a path or an id must not act there."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _shorten(found: object) -> str:

@@ -18,7 +18,22 @@ from hostile import PAYLOADS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litmuskit.audit import Audit, audit_log
 from litmuskit.display import Table, Tabular, csv_cell, format_cell, safe_html, safe_text
+from litmuskit.errors import LogFormatError
+from litmuskit.records import (
+    Context,
+    Episode,
+    Event,
+    Harness,
+    Label,
+    Message,
+    ModelCall,
+    Observation,
+    Source,
+    ToolCall,
+    Transcript,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)  # lone surrogates too
 UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -244,3 +259,78 @@ def test_a_result_without_a_table_says_so():
 
     with pytest.raises(TypeError, match="Mute does not say its table"):
         Mute().to_table()
+
+
+def make_hostile_episode(text: str) -> Episode:
+    """A flagged episode with the text in every place that a log lets its writer fill."""
+    call = ToolCall(name=text, arguments={text: text}, id=text)
+    asked = Message(role="user", content=text)
+    proposed = Message(role="assistant", content=text, tool_calls=(call,))
+    answered = Message(role="tool", content=text, tool_call_id=text)
+    context = Context(system=text, tools=({"name": text, "description": text},))
+    executed = ToolCall(name=text, arguments={text: "other"}, id=text)
+    seen = Observation(position=0, call=executed, executed=True, raw=text, delivered=text)
+    turns = (
+        ModelCall(turn=1, context=context, delivered=((0, 1),), proposed=proposed, observations=(seen,)),
+        ModelCall(turn=2, context=context, delivered=((0, 3),), proposed=Message(role="assistant", content=text)),
+    )
+    transcript = Transcript(messages=(asked, proposed, answered), calls=turns)
+    return Episode(
+        record=text,
+        source=Source(path=text, member=text),
+        instance=text,
+        transcript=transcript,
+        labels=(Label(scorer=text, violation=True, value=text, reason=text, match_key="arguments+observation"),),
+        harness=Harness(name=text, version=text, benchmark=text, model=text),
+        status="errored",
+        error=text,
+        payloads={text: text},
+        events=(Event(kind=text, turn=1, detail=text),),
+        groups={"suite": text, "user_task": text},
+    )
+
+
+@pytest.fixture(scope="module")
+def hostile_audit() -> Audit:
+    return audit_log([make_hostile_episode(text) for text in PAYLOADS.values()])
+
+
+def list_results(audit: Audit) -> list[Tabular]:
+    return [audit, audit.ladder(), audit.rates(by="suite"), audit.gate, *audit.verdicts]
+
+
+def test_an_audit_of_hostile_records_adds_no_markup(hostile_audit):
+    shown = [
+        hostile_audit,
+        hostile_audit.ladder(),
+        hostile_audit.rates(by="suite"),
+        hostile_audit.gate,
+        *hostile_audit.verdicts,
+    ]
+    for result in shown:
+        page = Markup(result._repr_html_())
+        assert set(page.tags) <= {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
+        assert page.attributes <= {"class", "dir", "scope"}
+
+
+def test_an_audit_of_hostile_records_hides_nothing(hostile_audit):
+    shown = [
+        hostile_audit,
+        hostile_audit.ladder(),
+        hostile_audit.rates(by="suite"),
+        hostile_audit.gate,
+        *hostile_audit.verdicts,
+    ]
+    for result in shown:
+        for text in (result.to_table().to_text(), result.to_table().to_csv(), result._repr_html_()):
+            text.encode("utf-8")
+            assert not {c for c in text if c != "\n" and is_hidden(c)}
+        assert repr(result).isprintable()
+
+
+def test_errors_about_hostile_records_hide_nothing():
+    """Terminals show messages: a path or a record id must not smuggle escape sequences into them."""
+    for text in PAYLOADS.values():
+        message = str(LogFormatError(text, where=Source(path=text, member=text), expected=text, found=text, remedy=text))
+        message.encode("utf-8")
+        assert message.isprintable()
