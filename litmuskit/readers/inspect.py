@@ -138,7 +138,7 @@ def _offers_tools(read: Callable[[], Sample]) -> bool:
         sample = read()
     except InputError:
         return True
-    messages = any(raw.get("role") == "tool" or raw.get("tool_calls") for raw in sample.messages)
+    messages = any(logged.role == "tool" or logged.tool_calls for logged in sample.messages)
     return messages or any(event.event == "tool" or (event.event == "model" and event.tools) for event in sample.events)
 
 

@@ -6,9 +6,8 @@ literal where a field that Inspect never moves (a tool's result, the sample's in
 
 from __future__ import annotations
 
-import marshal
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,9 +15,41 @@ import msgspec
 from litmuskit.errors import LogFormatError
 from litmuskit.records import Message, Ranges, ToolCall
 
-__all__ = ["MessagePool", "Sample", "SampleEvent", "Texts", "dig", "read_error", "read_message"]
+__all__ = ["LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "dig", "read_error"]
 
 _REFERENCE = re.compile(r"(?:attachment|tc)://([0-9a-f]{32}|\d+)")
+
+
+class _LoggedCall(msgspec.Struct):
+    function: str
+    arguments: dict[str, Any] | str
+    id: str | None = None
+    parse_error: str | None = None
+
+
+class LoggedMessage(msgspec.Struct):
+    """What is read of a chat message; usage and provider fields are left behind."""
+
+    role: str
+    content: str | list[Any] | None = None
+    id: str | None = None
+    tool_calls: list[_LoggedCall] | None = None
+    tool_call_id: str | None = None
+    error: Any = None
+    tool_error: Any = None
+
+
+class _Choice(msgspec.Struct):
+    message: LoggedMessage
+    stop_reason: str | None = None
+
+
+class Output(msgspec.Struct):
+    """What a model returned."""
+
+    choices: list[_Choice] = []
+    completion: str | None = None
+    error: str | None = None
 
 
 class SampleEvent(msgspec.Struct):
@@ -31,25 +62,25 @@ class SampleEvent(msgspec.Struct):
     type: str | None = None
     action: str | None = None
     model: str | None = None
-    input: Any = None
+    input: list[LoggedMessage] | str | None = None
     input_refs: list[tuple[int, int]] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     config: dict[str, Any] | None = None
-    output: Any = None
+    output: Output | str | None = None
     cache: str | None = None
     error: Any = None
     function: str | None = None
-    arguments: Any = None
+    arguments: dict[str, Any] | str | None = None
     result: Any = None
     truncated: tuple[int, int] | None = None
     message_id: str | None = None
-    modified: dict[str, Any] | None = None
+    modified: _LoggedCall | None = None
     data: Any = None
 
 
 class _Pool(msgspec.Struct):
-    messages: list[dict[str, Any]]
+    messages: list[LoggedMessage]
 
 
 class Sample(msgspec.Struct):
@@ -58,11 +89,11 @@ class Sample(msgspec.Struct):
     id: int | str
     epoch: int
     input: Any = None
-    messages: list[dict[str, Any]] = []
+    messages: list[LoggedMessage] = []
     message_refs: list[tuple[int, int]] = []
     events: list[SampleEvent] = []
     events_data: _Pool | None = None
-    message_pool: list[dict[str, Any]] = []
+    message_pool: list[LoggedMessage] = []
     transcript: Any = None
     attachments: dict[str, str] = {}
     scores: dict[str, Any] | None = None
@@ -103,7 +134,7 @@ class Texts:
     def __init__(self, sample: Sample, where: object) -> None:
         self.stored, self.where, self.own = sample.attachments, where, dict[tuple[Any, str], str]()
         for owner, text in _list_own(sample):
-            if isinstance(text, str) and (found := _REFERENCE.fullmatch(text)):
+            if isinstance(text, str) and "://" in text[:13] and (found := _REFERENCE.fullmatch(text)):
                 self.own[owner, text] = self.own[owner, self.stored.get(found[1], text)] = text
 
     def resolve(self, value: Any, *owners: Any) -> Any:
@@ -112,63 +143,86 @@ class Texts:
             return {key: self.resolve(item, *owners) for key, item in value.items()}
         if isinstance(value, list):
             return [self.resolve(item, *owners) for item in value]
-        if not isinstance(value, str):
-            return value
-        if self.own and (literal := next((self.own[o, value] for o in owners if (o, value) in self.own), None)):
-            return literal
-        found = _REFERENCE.fullmatch(value) if "://" in value[:13] else None
+        literal = next((self.own[o, value] for o in owners if (o, value) in self.own), None) if self.own else None
+        if literal is not None or not isinstance(value, str) or "://" not in value[:13]:
+            return value if literal is None else literal
+        found = _REFERENCE.fullmatch(value)
         if found and found[1] not in self.stored and len(found[1]) == 32:
             raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=value)
         return self.stored.get(found[1], value) if found else value
 
+    def read(self, logged: LoggedMessage) -> Message:
+        """A message as the model was shown it."""
+        # only beside a list of blocks does Inspect move long arguments to the attachments
+        moved = isinstance(logged.content, list)
+        return Message(
+            role=logged.role,
+            content=self.resolve(logged.content, logged.id, logged.tool_call_id, logged.role),
+            tool_calls=tuple(
+                [
+                    ToolCall(
+                        name=call.function,
+                        arguments=self.resolve(call.arguments) if moved else call.arguments,
+                        id=call.id,
+                        parse_error=call.parse_error,
+                    )
+                    for call in logged.tool_calls or ()
+                ]
+            ),
+            tool_call_id=logged.tool_call_id,
+            error=read_error(logged.error or logged.tool_error),
+        )
 
-def _list_own(sample: Sample) -> Iterable[tuple[Any, Any]]:
+
+def _list_own(sample: Sample) -> Iterator[tuple[Any, Any]]:
     yield "user", sample.input
     for event in sample.events:
         if event.event == "tool":
-            blocks = event.result if isinstance(event.result, list) else [{"text": event.result}]
-            yield from ((event.message_id or event.id, dig(block, "text")) for block in blocks)
-        elif event.event == "model":
-            yield dig(event.output, "choices", 0, "message", "id"), dig(event.output, "completion")
-
-
-def read_message(raw: Mapping[str, Any], texts: Texts) -> Message:
-    """A logged chat message; ids, usage and provider fields are left behind."""
-    content, calls = raw.get("content"), []
-    if not isinstance(raw.get("role"), str) or not (content is None or isinstance(content, str | list)):
-        raise LogFormatError("not a chat message", where=texts.where, expected="role and content", found=raw)
-    for call in raw.get("tool_calls") or ():
-        name, arguments = dig(call, "function"), dig(call, "arguments")
-        if not isinstance(name, str) or not isinstance(arguments, dict | str):
-            raise LogFormatError("not a tool call", where=texts.where, expected="a function and its arguments", found=call)
-        # only beside a list of blocks does Inspect move long arguments to the attachments
-        arguments = texts.resolve(arguments) if isinstance(content, list) else arguments
-        calls.append(ToolCall(name=name, arguments=arguments, id=call.get("id"), parse_error=call.get("parse_error")))
-    return Message(
-        role=raw["role"],
-        content=texts.resolve(content, raw.get("id"), raw.get("tool_call_id"), raw["role"]),
-        tool_calls=tuple(calls),
-        tool_call_id=raw.get("tool_call_id"),
-        error=read_error(raw.get("error", raw.get("tool_error"))),
-    )
+            owner, blocks = event.message_id or event.id, event.result if isinstance(event.result, list) else ()
+            yield owner, event.result
+            yield from ((owner, dig(block, "text")) for block in blocks)
+        elif isinstance(event.output, Output) and event.output.choices:
+            yield event.output.choices[0].message.id, event.output.completion
 
 
 class MessagePool:
-    """The sample's messages, raw and as shown; logs that repeat whole inputs are folded into it."""
+    """The sample's messages, as logged and as shown; logs that repeat whole inputs are folded into it."""
 
     def __init__(self, sample: Sample, texts: Texts) -> None:
-        self.texts, self.raws, self.read = texts, list(sample.message_pool), list[Message]()
-        self.read.extend(read_message(raw, texts) for raw in self.raws)
-        self.known: dict[bytes, int] = {}
+        self.texts, self.logged, self.shown = texts, list[LoggedMessage](), list[Message]()
+        self.places: dict[str | None, list[int]] = {}
+        for logged in sample.message_pool:
+            self._append(logged)
 
-    def add(self, raws: Iterable[dict[str, Any]]) -> Ranges:
+    def _append(self, logged: LoggedMessage) -> int:
+        self.logged.append(logged)
+        self.shown.append(self.texts.read(logged))
+        self.places.setdefault(logged.id, []).append(len(self.shown) - 1)
+        return len(self.shown) - 1
+
+    def _find(self, logged: LoggedMessage) -> int | None:
+        """Where an equal message stands, its text moved to the attachments or not."""
+        for index in self.places.get(logged.id, ()):
+            known, shown = self.logged[index], self.shown[index]
+            if known == logged or (
+                logged.content == shown.content
+                and (known.role, known.tool_calls, known.tool_call_id, known.error)
+                == (logged.role, logged.tool_calls, logged.tool_call_id, logged.error)
+            ):
+                return index
+        return None
+
+    def read(self, logged: LoggedMessage) -> Message:
+        """A message that may stand in the pool."""
+        index = self._find(logged)
+        return self.texts.read(logged) if index is None else self.shown[index]
+
+    def add(self, messages: Iterable[LoggedMessage]) -> Ranges:
         """The ranges under which messages stand, those that are new appended."""
         ranges: list[tuple[int, int]] = []
-        for raw in raws:
-            index = self.known.setdefault(marshal.dumps(raw, 2), len(self.read))
-            if index == len(self.read):
-                self.raws.append(raw)
-                self.read.append(read_message(raw, self.texts))
+        for logged in messages:
+            index = self._find(logged)
+            index = self._append(logged) if index is None else index
             start = ranges.pop()[0] if ranges and ranges[-1][1] == index else index
             ranges.append((start, index + 1))
         return tuple(ranges)
@@ -176,14 +230,14 @@ class MessagePool:
     def check(self, ranges: Sequence[tuple[int, int]], what: str) -> Ranges:
         """Ranges that lie in the pool, empty ones left out; Inspect shows the others as an empty input."""
         for start, stop in ranges:
-            if not 0 <= start <= stop <= len(self.read):
-                allowed, where = f"0..{len(self.read)}", f"{self.texts.where} {what}"
+            if not 0 <= start <= stop <= len(self.shown):
+                allowed, where = f"0..{len(self.shown)}", f"{self.texts.where} {what}"
                 raise LogFormatError("reaches outside the message pool", where=where, expected=allowed, found=(start, stop))
         return tuple((start, stop) for start, stop in ranges if start < stop)
 
     def split_system(self, ranges: Ranges) -> tuple[str | None, Ranges]:
         """The leading system prompt and the rest."""
-        first = self.read[ranges[0][0]] if ranges else None
+        first = self.shown[ranges[0][0]] if ranges else None
         if first is None or first.role != "system" or not isinstance(first.content, str):
             return None, ranges
         start, stop = ranges[0][0] + 1, ranges[0][1]
@@ -192,12 +246,13 @@ class MessagePool:
     def list_replies(self, ranges: Ranges, ident: str | None) -> list[tuple[str | None, Message]]:
         """The tool messages behind the agent's message of that id (or, without ids, its last), by call id."""
         replies: list[tuple[str | None, Message]] = []
-        for index in (i for start, stop in reversed(ranges) for i in reversed(range(start, stop))):
-            message = self.read[index]
-            if message.role == "tool":
-                replies.append((message.tool_call_id, message))
-            elif message.role == "assistant":
-                if ident is None or self.raws[index].get("id") in {ident, None}:
-                    return replies[::-1]
-                replies = []
+        for start, stop in reversed(ranges):
+            for index in range(stop - 1, start - 1, -1):
+                message = self.shown[index]
+                if message.role == "tool":
+                    replies.append((message.tool_call_id, message))
+                elif message.role == "assistant":
+                    if ident is None or self.logged[index].id in {ident, None}:
+                        return replies[::-1]
+                    replies = []
         return []
