@@ -55,7 +55,9 @@ class _Pictures(dict[int, str]):
             shown = "\u2421"
         else:
             shown = character if character.isprintable() and not _UNSEEN.match(character) else _name(character)
-        return self.setdefault(code, shown)
+        if len(self) < 4096:
+            self[code] = shown
+        return shown
 
 
 _PICTURES = _Pictures()
