@@ -115,7 +115,7 @@ def view_text(text: str) -> Mapping[str, str]:
         if wrapped == bare:
             break
     visible = unicodedata.normalize("NFKC", _INVISIBLE.sub("", bare))
-    sextets = re.sub(r"[^A-Za-z0-9+/]+", "", visible.replace("-", "+").replace("_", "/"))
+    sextets = re.sub(r"[^A-Za-z0-9+/]+", "", visible.replace("-", "+").replace("_", "/")) + "AAA"  # completes the last group
     nibbles = re.sub(r"[^0-9A-Fa-f]+", "", visible.replace("0x", ""))
     base64 = b"\n".join(binascii.a2b_base64(sextets[i : i + (len(sextets) - i) // 4 * 4]) for i in range(4))
     hexed = b"\n".join(bytes.fromhex(nibbles[i : i + (len(nibbles) - i) // 2 * 2]) for i in range(2))
