@@ -96,7 +96,11 @@ def sniff(head: bytes, name: str) -> bool:
     True
     """
     keys = (f'"{field}"'.encode() for field in _Run.__struct_fields__[:6])
-    return head.lstrip()[:1] == b"{" and sum(key in head for key in keys) >= 3 and not name.endswith(".jsonl")
+    return (
+        head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+        and sum(key in head for key in keys) >= 3
+        and not name.endswith(".jsonl")
+    )
 
 
 def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
