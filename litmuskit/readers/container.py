@@ -56,21 +56,24 @@ class Member:
 
     def read(self) -> bytes:
         """All bytes."""
-        whole = self.held if self.held is not None else self._take(LARGEST + 1)
-        if len(whole) > LARGEST:
-            raise LogFormatError("too large to be read whole", where=self.source, expected=f"at most {LARGEST:,} bytes")
-        return whole
+        if self.held is not None:
+            return self.held
+        chunks, left = [], LARGEST
+        with _typed(self.source), self.open() as stream:
+            while chunk := stream.read(1 << 20):
+                chunks.append(chunk)
+                left -= len(chunk)
+                if left < 0:
+                    raise LogFormatError("too large to be read whole", where=self.source, expected=f"at most {LARGEST:,} bytes")
+        return b"".join(chunks)
 
     def peek(self, size: int = 4096) -> bytes:
         """The first bytes, for sniffing; an empty file is an error."""
-        head = self._take(size)
+        with _typed(self.source), self.open() as stream:
+            head = stream.read(size)
         if not head:
             raise LogFormatError("file is empty", where=self.source, expected="a log", found=head)
         return head
-
-    def _take(self, size: int) -> bytes:
-        with _typed(self.source), self.open() as stream:
-            return stream.read(size)
 
 
 def walk_members(argument: str | Path) -> Iterator[Member | Failure]:
@@ -132,10 +135,12 @@ def _walk_folder(
         return
     for entry in entries:
         name = entry.name
-        if not name.startswith(".") and entry.is_dir():
+        is_folder = entry.is_dir() if not entry.is_symlink() else (folder / name).is_dir()
+        if is_folder and not name.startswith("."):
             yield from _walk_folder(folder / name, f"{prefix}{name}/", (*above, here), ignored)
         elif not name.startswith(".") and name.endswith(LOGS + PACKED):
-            yield (Path(entry.path), f"{prefix}{name}") if entry.is_file() else _refuse_special(entry.path)
+            is_file = entry.is_file() if not entry.is_symlink() else (folder / name).is_file()
+            yield (Path(entry.path), f"{prefix}{name}") if is_file else _refuse_special(entry.path)
         else:
             ignored[name[name.rfind(".") :] if "." in name else ""] += 1
 
