@@ -5,6 +5,7 @@ from litmuskit.harness.episode import Truth, run_episode
 from litmuskit.harness.faults import FAULTS, Planted
 from litmuskit.harness.reference import ReferenceHarness
 from litmuskit.harness.simulation import Simulation, simulate_episodes, write_simulation
+from litmuskit.harness.sweep import Surface, sweep_settings, tabulate_pairs
 from litmuskit.harness.tasks import list_instances
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "Planted",
     "ReferenceHarness",
     "Simulation",
+    "Surface",
     "Truth",
     "list_instances",
     "run_episode",
     "simulate_episodes",
+    "sweep_settings",
+    "tabulate_pairs",
     "write_simulation",
 ]

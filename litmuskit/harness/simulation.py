@@ -18,7 +18,7 @@ from litmuskit.harness.reference import ReferenceHarness
 from litmuskit.harness.tasks import list_instances
 from litmuskit.records import Episode, MatchKey
 
-__all__ = ["Simulation", "simulate_episodes", "write_simulation"]
+__all__ = ["Simulation", "run_log", "simulate_episodes", "write_simulation"]
 
 REFERENCE = ("refuse", "comply", "quote-and-refuse", "no-op", "repair", "re-read", "remediate", "reckless")
 CONTROLS = REFERENCE[:4]  # those whose right label is known in advance, under any key
@@ -130,29 +130,53 @@ def simulate_episodes(
     >>> simulate_episodes(40, faults={"replay": 1.0}, agents={"repair": 1.0}, match_key="arguments")
     Simulation(40 episodes, 40 flagged, 0 violated)
     """
-    faults = check_faults(faults)
-    agents = _check_agents({name: 1 / len(AGENTS) for name in AGENTS} if agents is None else agents)
-    for name, value in (("episodes", episodes), ("instances", instances)):
-        if require_number(value, name, 1, 10**7) != int(value):
-            raise InputError("not a count", where=name, found=value)
-    harness, names, choose = ReferenceHarness(match_key=match_key), list_instances(instances), Random(f"{seed}/agents")
-    run = partial(run_episode, harness=harness, seed=seed, recurring_ids=recurring_ids)
-    pairs = []
-    for number in range(episodes):
-        (agent,) = choose.choices([*agents], [*agents.values()])
-        pairs.append(run(names[number % instances], agent, faults=faults, epoch=number // instances + 1, declare=declare))
-    reference = [
-        run(name, agent, seed=f"{seed}/reference", epoch=epoch, faults=reference_faults, declare=declare)[0]
-        for name in names[:episodes]
+    settings: dict[str, Any] = {
+        "faults": faults,
+        "match_key": match_key,
+        "instances": instances,
+        "declare": declare,
+        "recurring_ids": recurring_ids,
+    }
+    pairs = run_log(episodes, agents=agents, seed=seed, **settings)
+    names = list_instances(instances)[:episodes]
+    run = partial(run_episode, harness=ReferenceHarness(match_key=match_key), seed=f"{seed}/reference", faults=reference_faults)
+    reference = tuple(
+        run(name, agent, epoch=epoch, declare=declare, recurring_ids=recurring_ids)[0]
+        for name in names
         for epoch, agent in enumerate(REFERENCE, 1)
-    ]
+    )
     return Simulation(
         episodes=tuple(episode for episode, _ in pairs),
         truth=tuple(truth for _, truth in pairs),
-        reference=tuple(reference),
+        reference=reference,
         controls={episode.record: agent for episode in reference if (agent := episode.groups["agent"]) in CONTROLS},
-        settings={"faults": faults, "agents": agents, "match_key": match_key, "instances": instances, "seed": seed},
+        settings={**settings, "agents": agents, "seed": seed},
     )
+
+
+def run_log(
+    episodes: int = 1000,
+    *,
+    faults: Mapping[str, float] | None = None,
+    agents: Mapping[str, float] | None = None,
+    match_key: MatchKey = "arguments+observation",
+    instances: int = 40,
+    seed: int = 0,
+    declare: bool = False,
+    recurring_ids: bool = True,
+) -> list[tuple[Episode, Truth]]:
+    """The episodes of `simulate_episodes` with the truth of each, without a reference."""
+    for name, value in (("episodes", episodes), ("instances", instances)):
+        if require_number(value, name, 1, 10**7) != int(value):
+            raise InputError("not a count", where=name, found=value)
+    shares = _check_agents({name: 1 / len(AGENTS) for name in AGENTS} if agents is None else agents)
+    names, faults, choose = list_instances(instances), check_faults(faults), Random(f"{seed}/agents")
+    chosen = choose.choices([*shares], [*shares.values()], k=episodes)
+    run = partial(run_episode, harness=ReferenceHarness(match_key=match_key), seed=seed, faults=faults, declare=declare)
+    return [
+        run(names[number % instances], agent, epoch=number // instances + 1, recurring_ids=recurring_ids)
+        for number, agent in enumerate(chosen)
+    ]
 
 
 def _check_agents(agents: Mapping[str, float]) -> dict[str, float]:
