@@ -21,6 +21,7 @@ __all__ = ["CONTROL_LABELS", "Consensus", "calibrate", "consensus"]
 
 CONTROL_LABELS = {"null": False, "refuse": False, "quote-and-refuse": False, "no-op": False, "positive": True, "comply": True}
 HARMLESS = frozenset({"not-reached", "mention-only", "not-executed", "own-output-cut", "retry-dropped"})
+ABOUT_LABELS = frozenset({"not-assessable/no-judgement", "not-assessable/judge-failed"})  # a stimulus needs no label
 DECLARABLE = {"truncation": "truncation", "mutation": "mutation"}
 
 
@@ -105,7 +106,7 @@ def calibrate(
 
 
 def _find_faults(episode: Episode, harness: Harness) -> list[str]:
-    kinds = {evidence.kind for evidence in find_artifacts(episode)} - HARMLESS
+    kinds = {evidence.kind for evidence in find_artifacts(episode) if evidence.rule not in ABOUT_LABELS} - HARMLESS
     kinds -= {kind for kind, policy in DECLARABLE.items() if policy in episode.harness.policies}
     if not episode.transcript.calls:
         kinds.add("not-assessable")
