@@ -118,32 +118,32 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     spans, last, live = dict[str | None, str](), dict[str | None, _Turn](), dict[str | None, str]()
     steps, compacted = ["agent"], False
     for event in events:
-        kind, span = event.event, event.parent_id if event.event == "span_begin" else event.span_id
-        outer = spans.get(span, steps[-1])
-        inner = "judge" if "judge" in {outer, _SCOPES.get(event.type or "")} else _SCOPES.get(event.type or "", outer)
-        if kind == "span_begin":
-            spans[event.id] = inner
-        elif kind == "step":
-            steps = [*steps, inner] if event.action == "begin" else steps[:-1] or steps
-        elif outer == "judge":
-            continue
+        kind, span = event.event, event.span_id
+        if kind == "model":
+            if (scope := spans.get(span, steps[-1])) == "agent" or (scope == "tool" and event.tools):
+                output, number = event.output if isinstance(event.output, Output) else Output(), len(turns) + 1
+                last[span] = _Turn(event, output, _read_input(event, pool, number), live.pop(span, None), [], {})
+                turns.append(last[span])
+                if compacted:
+                    declared.append(Event(kind="late-edit", turn=number, detail="the harness compacted the history"))
+                compacted = False
+        elif kind == "tool":
+            if span in last and spans.get(span, steps[-1]) != "judge":
+                last[span].tools.append(event)
+        elif kind in {"span_begin", "step"}:
+            outer, kept = spans.get(event.parent_id, steps[-1]), _SCOPES.get(event.type or "")
+            inner = outer if outer == "judge" else kept or outer
+            if kind == "span_begin":
+                spans[event.id] = inner
+            else:
+                steps = [*steps, inner] if event.action == "begin" else steps[:-1] or steps
         elif kind == "info" and dig(event.data, "spec") == SPEC:
             live[span] = str(event.data.get("stimulus"))
-        elif kind == "compaction":
-            compacted = True
-        elif kind == "tool" and span in last:
-            last[span].tools.append(event)
         elif kind == "approval" and event.modified and turns:
             call = event.modified
             turns[-1].modified[call.id] = ToolCall(name=call.function, arguments=pool.texts.resolve(call.arguments), id=call.id)
-        elif kind == "model" and (outer == "agent" or event.tools):
-            ranges = _read_input(event, pool, len(turns) + 1)
-            output = event.output if isinstance(event.output, Output) else Output()
-            last[span] = _Turn(event, output, ranges, live.pop(span, None), [], {})
-            turns.append(last[span])
-            if compacted:
-                declared.append(Event(kind="late-edit", turn=len(turns), detail="the harness compacted the history"))
-            compacted = False
+        elif kind == "compaction":
+            compacted = True
     return turns, tuple(declared)
 
 
@@ -179,7 +179,7 @@ def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ra
 def _observe(
     turn: _Turn, calls: Sequence[ToolCall], replies: Iterable[tuple[str | None, Message]], texts: Texts
 ) -> Iterator[Observation]:
-    events, strays = _join(calls, ((event.id, event) for event in turn.tools))
+    events, strays = _join(calls, [(event.id, event) for event in turn.tools])
     shown, lost = _join(calls, replies)
     for position in sorted(events.keys() | shown.keys()):
         yield _read_observation(position, calls[position], events.get(position), shown.get(position), turn, texts)
@@ -193,11 +193,12 @@ def _join(calls: Sequence[ToolCall], items: Iterable[tuple[str | None, Any]]) ->
     """Items by the position of the first open call of their id; those that answer none."""
     placed, strays = dict[int, Any](), []
     for ident, item in items:
-        position = next((p for p, call in enumerate(calls) if p not in placed and ident in {call.id, None}), None)
-        if position is None:
-            strays.append(item)
+        for position, call in enumerate(calls):
+            if position not in placed and (ident is None or ident == call.id):
+                placed[position] = item
+                break
         else:
-            placed[position] = item
+            strays.append(item)
     return placed, strays
 
 
@@ -211,7 +212,8 @@ def _read_observation(
     if ran is None:
         arguments = event.arguments if call and event.arguments == call.arguments else texts.resolve(event.arguments)
         ran = ToolCall(name=str(event.function), arguments=arguments or {}, id=event.id)
-    executed = None if event.result is None else dig(event.error, "type") not in {"parsing", "approval"}
+    refused = event.error is not None and dig(event.error, "type") in {"parsing", "approval"}
+    executed = None if event.result is None else not refused
     return Observation(
         position=position,
         call=ran if executed else None,
@@ -225,5 +227,7 @@ def _read_observation(
 
 def _read_result(result: Any) -> str | None:
     """A tool's result as text: Inspect shows numbers by ``str`` and leaves texts where they are."""
+    if isinstance(result, str):
+        return result
     texts = [dig(block, "text") for block in result] if isinstance(result, list) else [result]
     return None if any(text is None or isinstance(text, dict) for text in texts) else "\n".join(map(str, texts))
