@@ -203,10 +203,13 @@ class TurnRecorder:
         taken = {observed.position for observed in self._observations}
         left = [(i, c) for i, c in enumerate(self._proposed.tool_calls if self._proposed else ()) if i not in taken]
         ran = None
-        if not isinstance(call, str | int):
+        if isinstance(call, int):
+            same = [i for i, _ in left if i == call]
+        elif isinstance(call, str):
+            same = [i for i, proposed in left if proposed.id == call]
+        else:
             ran = parse_message({"role": "assistant", "tool_calls": [_copy(call)]}, "observed").tool_calls[0]
-        key = ran.id if ran else call
-        same = [i for i, c in left if key in {c.id, i} or (ran and key is None and c.id is None and c.name == ran.name)]
+            same = [i for i, proposed in left if proposed.id == ran.id and (ran.id or proposed.name == ran.name)]
         found = {"position": same[0] if same else None, "executed": executed, "call": None if executed is False else ran}
         kept = {name: _copy(value) if isinstance(value, list) else value for name, value in facts.items()}
         self._observations.append(parse_at("observation", parse_record, records.Observation, found | kept))
