@@ -249,7 +249,7 @@ def transcribe(messages: Iterable[Mapping[str, Any] | Message]) -> Transcript:
     pool = tuple(m if isinstance(m, Message) else parse_message(m, f"messages[{i}]") for i, m in enumerate(messages))
     turns = [i for i, message in enumerate(pool) if message.role == "assistant"]
     calls = []
-    for turn, (start, stop) in enumerate(zip(turns, [*turns[1:], len(pool)], strict=True), 1):
+    for turn, (start, stop) in enumerate(zip(turns, [*turns[1:], len(pool)], strict=False), 1):
         results = [m for m in pool[start + 1 : stop] if m.role == "tool"]
         seen = tuple(Observation(position=i, delivered=m.content, error=m.error) for i, m in enumerate(results))
         calls.append(ModelCall(turn=turn, context=Context(), delivered=((0, start),), proposed=pool[start], observations=seen))
