@@ -332,6 +332,20 @@ def test_the_first_failure_is_raised_unless_the_caller_keeps_going(tmp_path):
     assert len(read_log(tmp_path, keep_going=True).failures) == 2  # without a reading before
 
 
+def test_a_path_that_holds_nothing_does_not_stop_the_others(tmp_path):
+    (tmp_path / "good").mkdir()
+    (tmp_path / "bare").mkdir()
+    write_runs(tmp_path / "good", 2)
+    paths = [tmp_path / "bare", tmp_path / "none", tmp_path / "good"]
+    log = read_log(paths, keep_going=True)
+    assert [e.record for e in log] == ["r0", "r1"]
+    assert [f.source.path for f in log.failures] == [str(paths[0]), str(paths[1])]
+    with pytest.raises(LogFormatError, match="no such file"):
+        read_log(paths)
+    with pytest.raises(LogFormatError, match="no such file"):  # nothing at all is no log to go on with
+        read_log([paths[1]], keep_going=True)
+
+
 def test_an_unknown_format_names_what_was_tried(tmp_path):
     (tmp_path / "x.json").write_text('{"hello": 1}')
     with pytest.raises(LogFormatError) as caught:
@@ -378,6 +392,8 @@ def test_a_log_shows_itself(tmp_path):
     assert list(frame["record"]) == ["r0", "r1", "r2"]
     assert list(frame["flagged"]) == [True, False, True]
     assert isinstance(read_log(tmp_path), Log)
+    assert len(read_log(tmp_path).to_table(2)) == 2
+    assert "the first 2 episodes" in read_log(tmp_path).to_table(2).caption
     assert "<script" not in read_log(tmp_path)._repr_html_()
 
 

@@ -6,6 +6,7 @@ its own, ``read_episodes(member, rules)`` yields an `Episode` or, for a record i
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers.container import Member, walk_members
 from litmuskit.readers.polarity import LabelRules
-from litmuskit.records import Episode, Failure, MatchKey
+from litmuskit.records import Episode, Failure, MatchKey, Source
 
 __all__ = ["FORMATS", "LabelRules", "Log", "Member", "read_log", "walk_members"]
 
@@ -84,9 +85,9 @@ class Log(Tabular):
     def __post_init__(self) -> None:
         if not self.paths:
             raise InputError("no log was named", where="path", expected="at least one path")
-        for path in self.paths:
-            if not path.exists() and not path.is_symlink():
-                raise LogFormatError("no such file or folder", where=path)
+        missing = [path for path in self.paths if not os.path.lexists(path)]
+        if missing and (not self.keep_going or len(missing) == len(self.paths)):
+            raise LogFormatError("no such file or folder", where=missing[0])
         if self.workers < 1:
             raise InputError("too few workers", where="workers", expected="at least 1", found=self.workers)
 
@@ -114,14 +115,21 @@ class Log(Tabular):
                 pass
         return self._failures[0]
 
-    def to_table(self) -> Table:
-        """One row per episode, for looking at; never for fingerprints (pandas turns "001" into 1)."""
-        names = ("record", "source", "instance", "epoch", "status", "attacked", "flagged", "flagged_turn")
-        rows = tuple((*(_plain(getattr(e, name)) for name in names), len(e.transcript.calls), e.harness.name) for e in self)
-        return Table(columns=(*names, "turns", "harness"), rows=rows, caption=repr(self))
+    def to_table(self, limit: int | None = None) -> Table:
+        """One row per episode (the first ``limit``), to look at; never to fingerprint: pandas turns "001" into 1."""
+        names = ("instance", "epoch", "status", "attacked", "flagged", "flagged_turn")
+        rows = tuple(
+            (e.record, str(e.source), *(getattr(e, name) for name in names), len(e.transcript.calls), e.harness.name)
+            for e in islice(self, limit)
+        )
+        caption = repr(self) if limit is None or len(rows) < limit else f"{self!r}: the first {limit} episodes"
+        return Table(columns=("record", "source", *names, "turns", "harness"), rows=rows, caption=caption)
+
+    def _repr_html_(self) -> str:
+        return self.to_table(20)._repr_html_()
 
     def _read(self) -> Iterator[Episode | Failure]:
-        members = (member for path in self.paths for member in walk_members(path))
+        members = (member for path in self.paths for member in _walk_safely(path))
         if self.workers == 1:
             for member in members:
                 yield from _read_member(member, self.rules)
@@ -134,6 +142,13 @@ class Log(Tabular):
                     yield from waiting.popleft().result()
             while waiting:
                 yield from waiting.popleft().result()
+
+
+def _walk_safely(path: Path) -> Iterator[Member | Failure]:
+    try:
+        yield from walk_members(path)
+    except LogFormatError as error:
+        yield Failure(source=Source(path=str(path)), error=error)
 
 
 def _read_batch(members: list[Member | Failure], rules: LabelRules) -> list[Episode | Failure]:
@@ -153,10 +168,7 @@ def _read_member(member: Member | Failure, rules: LabelRules) -> Iterator[Episod
 def _find_reader(member: Member) -> Any:
     head = member.peek()
     for name in FORMATS:
-        try:
-            reader = import_module(f"{__name__}.{name}")
-        except ImportError:
-            continue
+        reader = import_module(f"{__name__}.{name}")
         if reader.sniff(head, member.name):
             return reader
     raise LogFormatError("unknown format", where=member.source, expected=f"one of {', '.join(FORMATS)}", found=head[:40])
@@ -169,10 +181,6 @@ def _check_new(episode: Episode, seen: set[tuple[str, str]]) -> Failure | None:
         return Failure(source=episode.source, error=error)
     seen.add(key)
     return None
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def _show_progress(found: Iterator[Episode | Failure]) -> Iterator[Episode | Failure]:
