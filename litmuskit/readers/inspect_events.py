@@ -115,7 +115,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     """The agents' turns, and the compactions the harness declared."""
     turns: list[_Turn] = []
     declared: list[Event] = []
-    spans, last, live = dict[str | None, str](), dict[str | None, _Turn](), dict[str | None, str]()
+    spans, last, live = dict[str | None, str | None](), dict[str | None, _Turn](), dict[str | None, str | None]()
     steps, compacted = ["agent"], False
     for event in events:
         kind, span = event.event, event.span_id
@@ -138,7 +138,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
             else:
                 steps = [*steps, inner] if event.action == "begin" else steps[:-1] or steps
         elif kind == "info" and dig(event.data, "spec") == SPEC:
-            live[span] = str(event.data.get("stimulus"))
+            live[span] = dig(event.data, "stimulus")
         elif kind == "approval" and event.modified and turns:
             call = event.modified
             turns[-1].modified[call.id] = ToolCall(name=call.function, arguments=pool.texts.resolve(call.arguments), id=call.id)
