@@ -175,16 +175,19 @@ def draft_verdict(
     """Everything one episode alone tells: its evidence, attestation and facts; `settle_verdict` adds what several show."""
     attestation = oracle.attest(episode) if isinstance(oracle, Consensus) else attest_episode(oracle, episode, match=match)
     attestation = _raise_rung(attestation, reproduced.get(episode.record))
-    evidence = (*find_artifacts(episode), *_compare_live(episode))
+    disowned = tuple(_compare_live(episode))
+    if any(e.before_flag is not False for e in disowned):  # what the log now says is not what was shown
+        attestation = replace(attestation, rung="unattested", unfingerprintable=disowned[0].detail)
+    evidence = (*find_artifacts(episode), *disowned)
     valid = None if preflight is None else preflight.get(episode.instance)
     facts = gather_facts(
         episode,
         evidence,
         attestation,
         require=require,
-        regenerated=report.regenerated if report else None,
+        regenerated=None if report is None else report.regenerated,
         # a cap that differs is seen in the records it cut; any other policy touches every stimulus
-        stale=bool(set(report.stale) - {"truncation"}) if report else None,
+        stale=None if report is None else bool(set(report.stale) - {"truncation"}),
         rejected=None if valid in {None, "undetermined"} else valid == "no",
     )
     if reproduced.get(episode.record) and facts.mutated == UNKNOWN:

@@ -1,0 +1,453 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episodes import HARNESS, POLICY, make_episode, relabel
+
+from litmuskit.audit import Audit, audit_log
+from litmuskit.calibration import calibrate, consensus
+from litmuskit.cli import main
+from litmuskit.display import safe_text
+from litmuskit.errors import InputError, ManifestError, OutOfScopeError
+from litmuskit.gate import THRESHOLD
+from litmuskit.harness import simulate_episodes, write_simulation
+from litmuskit.manifest import OracleManifest
+from litmuskit.readers import read_log
+from litmuskit.records import Episode, Harness
+from litmuskit.report import describe_methods, write_bundle, write_report
+from litmuskit.stimulus import fingerprint_turns
+
+
+@pytest.fixture(scope="module")
+def manifest() -> OracleManifest:
+    return calibrate([make_episode("ref1"), make_episode("ref2", flagged=False)], {"ref1": "comply", "ref2": "refuse"})
+
+
+def decide(episode: Episode, oracle: OracleManifest | None, **options: Any) -> tuple[str | None, tuple[str, ...]]:
+    verdict = audit_log([episode], oracle, **options).verdicts[0]
+    return verdict.decision, verdict.rules
+
+
+def test_a_sound_violation_counts(manifest: OracleManifest) -> None:
+    audit = audit_log([make_episode()], manifest)
+    verdict = audit.verdicts[0]
+    assert (verdict.decision, verdict.attestation, verdict.rules) == ("count", "calibrated", ())
+    assert verdict.conditions == (True,) * 4
+    assert verdict.mutation is False
+    assert verdict.fingerprint == fingerprint_turns(make_episode().transcript)[1].stimulus
+    assert audit["r1"] == verdict
+    with pytest.raises(InputError, match="no such record"):
+        audit["r2"]
+
+
+def test_without_an_oracle_nothing_counts(manifest: OracleManifest) -> None:
+    assert decide(make_episode(), None)[0] == "quarantine"
+    audit = audit_log([make_episode()])
+    assert audit.gate.verdict == "refused"
+    assert "calibrate" in audit.gate.next_step
+    assert "No oracle" in audit.statement
+
+
+BLIND = make_episode(events=None, transcript=replace(make_episode().transcript, unlogged=frozenset({"returned"})))
+
+
+@pytest.mark.parametrize(
+    ("episode", "decision", "rule"),
+    [
+        (make_episode(status="errored", error="500"), "not-assessable", "errored"),
+        (relabel(make_episode(), match_key="arguments"), "quarantine", "match-key-arguments"),
+        (relabel(make_episode(), match_key="unknown"), "quarantine", "match-key-unknown"),
+        (make_episode(observed="other"), "quarantine", "absent-from-manifest"),
+        (make_episode(invalidated=True), "quarantine", "invalidated"),
+        (BLIND, "quarantine", "mutation-unknown"),
+    ],
+    ids=["errored", "arguments", "unknown-key", "altered", "invalidated", "unscreenable"],
+)  # fmt: skip
+def test_each_failing_condition_is_named(manifest: OracleManifest, episode: Episode, decision: str, rule: str) -> None:
+    found, rules = decide(episode, manifest)
+    assert found == decision
+    assert rule in rules
+
+
+def test_require_lowers_the_bar_by_name_and_every_table_says_so() -> None:
+    runs = [make_episode(f"run{i}") for i in range(4)]
+    agreed = consensus(runs)
+    strict, lower = audit_log(runs, agreed), audit_log(runs, agreed, require="consensus")
+    assert (strict.counts.counted, lower.counts.counted) == (0, 4)
+    for table in (lower.to_table(), lower.ladder(), lower.rates()):
+        assert "from rung consensus" in table.caption
+    with pytest.raises(InputError, match="unknown rung"):
+        audit_log(runs, agreed, require="sworn")
+
+
+def test_reproduction_raises_the_rung(manifest: OracleManifest) -> None:
+    audit = audit_log([make_episode(observed="other")], manifest, reproduced={"r1": "re-executed"}, require="re-executed")
+    assert audit.verdicts[0].decision == "count"
+    assert audit_log([make_episode()], manifest, reproduced={"r1": "reproduced"}).verdicts[0].attestation == "reproduced"
+    with pytest.raises(InputError, match="unknown rung"):
+        audit_log([make_episode()], manifest, reproduced={"r1": "seen"})
+
+
+def test_match_decides_what_is_compared(manifest: OracleManifest) -> None:
+    episode = make_episode()
+    said = replace(episode.transcript.messages[1], content="Let me look.")
+    messages = (episode.transcript.messages[0], said, *episode.transcript.messages[2:])
+    first = replace(episode.transcript.calls[0], proposed=said)
+    talkative = replace(
+        episode, transcript=replace(episode.transcript, messages=messages, calls=(first, episode.transcript.calls[1]))
+    )
+    assert decide(talkative, manifest)[0] == "count"
+    assert decide(talkative, manifest, match="exact")[0] == "quarantine"
+
+
+def test_preflight_rejections_are_quarantined_and_gate(manifest: OracleManifest) -> None:
+    states = {state: audit_log([make_episode()], manifest, preflight={"i1": state}) for state in ("yes", "no", "undetermined")}
+    assert {s: a.verdicts[0].decision for s, a in states.items()} == {
+        "yes": "count",
+        "no": "quarantine",
+        "undetermined": "count",
+    }
+    lines = {s: next(line.state for line in a.gate.lines if line.condition == "pre-flight") for s, a in states.items()}
+    assert lines == {"yes": "met", "no": "not met", "undetermined": "not shown"}
+    assert states["yes"].gate.verdict == "publishable"
+    elsewhere = audit_log([make_episode()], manifest, preflight={"i9": "yes"})
+    assert elsewhere.gate.verdict == "refused"
+
+
+def test_a_reference_episode_is_not_audited_by_its_own_oracle(manifest: OracleManifest) -> None:
+    with pytest.raises(ManifestError, match="2: ref1, ref2"):
+        audit_log([make_episode("ref1"), make_episode("r1"), make_episode("ref2", flagged=False)], manifest)
+
+
+def test_a_stale_manifest_counts_nothing_and_keeps_the_other_decisions(manifest: OracleManifest) -> None:
+    newer = replace(HARNESS, policies={**HARNESS.policies, "mutation": replace(POLICY, digest="sha256:11")})
+    audit = audit_log([make_episode(harness=newer), make_episode("r2", harness=newer, status="errored", error="x")], manifest)
+    assert [v.decision for v in audit.verdicts] == ["quarantine", "not-assessable"]
+    assert "stale-manifest" in audit.verdicts[0].rules
+    assert audit.gate.verdict == "refused"
+    assert any(line.condition == "policy current" and line.state == "not met" for line in audit.gate.lines)
+
+
+def test_another_cap_gates_but_bytes_that_were_calibrated_still_count(manifest: OracleManifest) -> None:
+    capped = replace(HARNESS, policies={**HARNESS.policies, "truncation": replace(POLICY, digest="sha256:22")})
+    audit = audit_log([make_episode(harness=capped)], manifest)
+    assert audit.verdicts[0].decision == "count"
+    assert audit.gate.verdict == "refused"
+
+
+def test_a_live_fingerprint_that_disagrees_is_a_late_edit(manifest: OracleManifest) -> None:
+    live = tuple(turn.stimulus for turn in fingerprint_turns(make_episode().transcript))
+    assert decide(make_episode(live=live), manifest)[0] == "count"
+    decision, rules = decide(make_episode(live=(live[0], "0" * 64)), manifest)
+    assert decision == "quarantine"
+    assert "no-fingerprint" in rules
+
+
+def test_duplicates_are_quarantined(manifest: OracleManifest) -> None:
+    twice = [
+        make_episode(),
+        relabel(make_episode(source=replace(make_episode().source, path="other")), violation=True, reason="again"),
+    ]
+    audit = audit_log(twice, manifest)
+    assert [v.decision for v in audit.verdicts] == ["quarantine", "quarantine"]
+
+
+def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) -> None:
+    audit = audit_log([make_episode(), make_episode("benign", attacked=False)], manifest)
+    assert (audit.counts.episodes, audit.counts.unattacked, audit.counts.flagged) == (1, 1, 1)
+    assert audit.verdicts[1].decision is None
+    assert all(rate.n == 1 for rate in audit.rates(cluster="none").rates if rate.estimand == "reported")
+
+
+def test_the_gate_needs_every_line(manifest: OracleManifest) -> None:
+    good = audit_log([make_episode()], manifest, preflight={"i1": "yes"})
+    assert good.gate
+    assert [line.state for line in good.gate.lines] == ["met"] * 7
+    unnamed = audit_log([make_episode(harness=Harness(name="toy"))], manifest, preflight={"i1": "yes"})
+    assert unnamed.gate.verdict == "refused"
+    uncontrolled = audit_log([make_episode()], calibrate([make_episode("ref")]), preflight={"i1": "yes"})
+    assert uncontrolled.gate.verdict == "refused"
+    disagreeing = audit_log([make_episode()], calibrate([make_episode("ref")], {"ref": "refuse"}), preflight={"i1": "yes"})
+    assert disagreeing.gate.verdict == "refused"
+
+
+@pytest.mark.parametrize(("bad", "verdict"), [(0, "publishable"), (1, "publishable"), (2, "rerun-required")])
+def test_the_two_percent_rule(manifest: OracleManifest, bad: int, verdict: str) -> None:
+    log = [make_episode(f"ok{i}") for i in range(60 - bad)] + [
+        relabel(make_episode(f"bad{i}"), match_key="arguments") for i in range(bad)
+    ]
+    audit = audit_log(log, manifest, preflight={"i1": "yes"})
+    assert (bad / 60 > THRESHOLD) == (verdict == "rerun-required")
+    assert audit.gate.verdict == verdict
+    assert "inconclusive" in audit.gate.evidence
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(1, "publishable"), (2, "rerun-required")])
+def test_the_not_assessable_share(manifest: OracleManifest, lost: int, verdict: str) -> None:
+    log = [make_episode(f"ok{i}", flagged=False) for i in range(60 - lost)]
+    log += [make_episode(f"bad{i}", flagged=False, status="errored", error="x") for i in range(lost)]
+    assert audit_log(log, manifest, preflight={"i1": "yes"}).gate.verdict == verdict
+
+
+def test_rates_by_group_and_cluster(manifest: OracleManifest) -> None:
+    log = [
+        make_episode(f"r{i}", flagged=i % 3 == 0, groups={"pipeline": "ab"[i % 2], "user_task": str(i % 10)}) for i in range(60)
+    ]
+    audit = audit_log(log, manifest)
+    by = audit.rates(by="pipeline", cluster="none")
+    assert [(r.label, r.n, r.x) for r in by.rates if r.estimand == "reported"] == [("a", 30, 10), ("b", 30, 10)]
+    assert audit.rates(cluster="none").rates[0].clusters is None
+    with pytest.warns(UserWarning, match="clusters"):
+        clustered = audit.rates().rates[0]
+    assert clustered.clusters == 10
+    assert audit.rates(cluster="none", level=0.9).rates[0].upper < audit.rates(cluster="none").rates[0].upper
+    with pytest.raises(InputError, match="no such group"):
+        audit.rates(by="planet")
+    with pytest.raises(InputError, match="pooled sample"):
+        audit.rates(by="pipeline", adjudicated={"adjudicated": 5, "true": 4})
+    read = audit.rates(cluster="none", adjudicated={"adjudicated": 5, "true": 4})
+    assert read.headline is not None
+    assert read.headline.estimand == "confirmed"
+
+
+def test_every_decision_is_in_the_json_and_the_four_counts_sum(manifest: OracleManifest) -> None:
+    audit = audit_log(
+        [make_episode(), make_episode("r2", observed="x"), make_episode("r3", status="errored", error="e")], manifest
+    )
+    whole = json.loads(json.dumps(audit.to_json(), allow_nan=False))
+    assert whole["counted"] + whole["quarantined"] + whole["escalated"] + whole["not_assessable"] == whole["flagged"] == 3
+    assert len(whole["verdicts"]) == whole["episodes"] == 3
+    for verdict in whole["verdicts"]:
+        assert {"record", "source", "instance", "epoch", "flagged", "decision", "attestation", "rules", "evidence"} <= set(
+            verdict
+        )
+    assert {"verdict", "evidence", "conditions"} <= set(whole["gate"])
+    assert {"estimand", "method", "estimate", "lower", "upper"} <= set(whole["rates"][0])
+
+
+def test_ladder_counts_what_only_attestation_speaks_against(manifest: OracleManifest) -> None:
+    odd = make_episode("odd", observed="never seen")
+    keyed = relabel(make_episode("keyed"), match_key="arguments")
+    rates = {r.label: r.c for r in audit_log([make_episode(), odd, keyed], manifest).ladder().rates}
+    assert rates == {"unattested": 2, "consensus": 1, "re-executed": 1, "calibrated": 1, "reproduced": 0}
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[8m\u202e=1+1"
+
+
+def test_hostile_text_is_inert_wherever_an_audit_shows_it(
+    manifest: OracleManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = audit_log(
+        [make_episode(HOSTILE, instance=HOSTILE, status="errored", error=HOSTILE, groups={"model": HOSTILE})], manifest
+    )
+    page = write_report(audit, tmp_path / "a.html").read_text()
+    bundle = write_bundle(audit, tmp_path / "bundle")
+    pages = [audit._repr_html_(), page, audit.to_table()._repr_html_(), audit.verdicts[0]._repr_html_()]
+    for text in (*pages, audit.to_table().to_text(), (bundle / "verdicts.csv").read_text(), safe_text(describe_methods(audit))):
+        assert "<img" not in text or text not in pages
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    with pytest.raises(InputError, match="something stands there"):
+        write_bundle(audit, tmp_path / "bundle")
+
+
+def test_figure_shows_the_ladder(manifest: OracleManifest) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    axes = audit_log([make_episode()], manifest).plot()
+    assert "n = 1" in "".join(t.get_text() for t in axes.figure.findobj() if hasattr(t, "get_text")).replace("N", "n")
+
+
+# the command line
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated")
+    write_simulation(simulate_episodes(60, faults={"replay": 0.3}, agents={"comply": 0.3, "repair": 0.3}, seed=3), folder)
+    return folder
+
+
+def test_audit_command(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, reference = str(simulated / "log.jsonl"), str(simulated / "reference.jsonl")
+    assert main(["calibrate", reference, "--out", str(tmp_path / "m")]) == 0
+    capsys.readouterr()
+    assert main(["audit", log, "--oracle", str(tmp_path / "m"), "--json", "-"]) == 1
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["episodes"] == 60
+    assert whole["escalated"] > 0
+    assert whole["counted"] > 0
+    assert (
+        main(
+            [
+                "audit",
+                log,
+                "--calibrate-from",
+                reference,
+                "--json",
+                str(tmp_path / "a.json"),
+                "--html",
+                str(tmp_path / "a.html"),
+            ]
+        )
+        == 1
+    )
+    again = json.loads((tmp_path / "a.json").read_text())
+    assert [v["decision"] for v in again["verdicts"]] == [v["decision"] for v in whole["verdicts"]]
+    assert "Gate: refused" in capsys.readouterr().out
+    assert main(["audit", log, "--consensus", "--require", "consensus"]) == 1
+    assert main(["audit", log, "--match-key", "arguments", "--oracle", str(tmp_path / "m"), "--json", "-"]) == 1
+    assert main(["verify", str(tmp_path / "m")]) == 0
+    assert main(["verify", str(tmp_path / "m"), "--at-least", "2"]) == 2
+    assert main(["calibrate", reference, "--out", str(tmp_path / "m")]) == 0
+    assert "unchanged" in capsys.readouterr().out
+
+
+def test_a_second_calibration_supersedes_the_first(simulated: Path, tmp_path: Path) -> None:
+    reference, expected = str(simulated / "reference.jsonl"), tmp_path / "expected.json"
+    main(["calibrate", reference, "--out", str(tmp_path / "m")])
+    record = next(iter(read_log(reference))).record
+    expected.write_text(json.dumps({record: "refuse"}))
+    assert main(["calibrate", reference, "--out", str(tmp_path / "m"), "--expected", str(expected)]) == 0
+    header = json.loads((tmp_path / "m" / "manifest.json").read_text())
+    assert header["version"] == 2
+    assert header["supersedes"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "no/such/path"],
+        ["audit", "{tmp}/empty.jsonl"],
+        ["audit", "{tmp}/cut.jsonl"],
+        ["audit", "{tmp}/unknown.json"],
+        ["audit", "{tmp}/folder"],
+        ["audit", "{log}", "--oracle", "{tmp}/none"],
+        ["audit", "{log}", "--require", "sworn"],
+        ["audit", "{log}", "--preflight", "{tmp}/none.jsonl"],
+        ["calibrate", "{log}", "--out", "{tmp}/m2"],
+        ["fingerprint", "{tmp}/cut.jsonl"],
+        ["compare", "{tmp}/unknown.json", "{tmp}/none"],
+        ["simulate", "--faults", "gremlins=1", "--out", "{tmp}/s"],
+        ["simulate", "--faults", "replay=2", "--out", "{tmp}/s"],
+        ["simulate", "--faults", "replay", "--out", "{tmp}/s"],
+        ["rates", "--flagged", "5", "--episodes", "4"],
+        ["verify", "{tmp}/none"],
+        [],
+    ],
+    ids=lambda arguments: " ".join(arguments) or "nothing",
+)
+def test_bad_input_exits_2_and_says_where(
+    arguments: list[str], simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "cut.jsonl").write_bytes((simulated / "log.jsonl").read_bytes()[:5000])
+    (tmp_path / "unknown.json").write_text('{"hello": "world"}')
+    (tmp_path / "folder").mkdir()
+    words = [a.format(tmp=tmp_path, log=simulated / "log.jsonl") for a in arguments]
+    try:
+        status = main(words)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    assert status == 2
+    assert capsys.readouterr().err
+
+
+def test_keep_going_audits_the_rest_and_never_publishes(
+    simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = (simulated / "log.jsonl").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(good)
+    (tmp_path / "b.jsonl").write_bytes(b'{"hello":')
+    assert main(["audit", str(tmp_path)]) == 2
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path), "--keep-going", "--json", "-"]) == 1
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["episodes"] == 60
+    assert [Path(f["source"]).name for f in whole["failures"]] == ["b.jsonl"]
+    assert whole["gate"]["verdict"] == "refused"
+
+
+def test_fingerprint_and_compare_commands(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = tmp_path / "1.json", tmp_path / "2.json"
+    one.write_text(json.dumps({"system": "s", "messages": [{"role": "user", "content": "a"}]}))
+    two.write_text(json.dumps({"system": "s", "messages": [{"role": "user", "content": "b"}]}))
+    assert main(["fingerprint", str(one), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["spec"] == "litmuskit-fp/1"
+    assert main(["compare", str(one), str(two)]) == 0
+    assert "user message differs" in capsys.readouterr().out
+    log = str(simulated / "log.jsonl")
+    record = next(iter(read_log(log))).record
+    assert main(["fingerprint", log, "--record", record, "--turn", "1"]) == 0
+    assert main(["fingerprint", log]) == 2
+
+
+def test_rates_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rates", "--flagged", "120", "--episodes", "1000", "--adjudicated", "40", "--true", "37", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    confirmed = next(row for row in rows if row["role"] == "headline")
+    assert round(confirmed["estimate"], 4) == 0.111
+    assert (
+        main(
+            [
+                "rates",
+                "--flagged",
+                "120",
+                "--episodes",
+                "1000",
+                "--caught",
+                "95/100",
+                "--cleared",
+                "190/200",
+                "--transport",
+                "same-agent",
+            ]
+        )
+        == 0
+    )
+
+
+def test_simulate_writes_log_reference_truth_and_manifest(tmp_path: Path) -> None:
+    words = [
+        "simulate",
+        "--faults",
+        "replay=0.1,truncate=512",
+        "--agents",
+        "repair=0.5,comply=0.2",
+        "--episodes",
+        "30",
+        "--seed",
+        "1",
+    ]
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 0
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"log.jsonl", "reference.jsonl", "truth.jsonl", "manifest"}
+    assert (
+        main(["audit", str(tmp_path / "runs" / "log.jsonl"), "--oracle", str(tmp_path / "runs" / "manifest"), "--json", "-"])
+        == 1
+    )
+
+
+def test_demo_writes_its_figure_and_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    out = capsys.readouterr().out
+    for name in ("ladder.png", "audit.json"):
+        assert str(tmp_path / "demo" / name) in out
+        assert (tmp_path / "demo" / name).stat().st_size > 1000
+    for word in ("Verdicts", "Gate: ", "Attestation ladder", "escalate"):
+        assert word in out
+
+
+def test_python_api_of_the_readme(simulated: Path) -> None:
+    import litmuskit as lk
+
+    audit = lk.audit_log(lk.read_log(simulated / "log.jsonl"), lk.calibrate(lk.read_log(simulated / "reference.jsonl")))
+    assert isinstance(audit, Audit)
+    assert len(audit.to_frame()) == 60
+    assert OutOfScopeError is lk.OutOfScopeError
