@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import UserDict, UserString
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -374,3 +375,18 @@ def test_a_log_is_never_written_over_and_identity_is_said_once(tmp_path):
     with pytest.raises(InputError, match="harness"):
         Recorder(tmp_path / "c.jsonl", harness="h", vendor="x")
     assert not (tmp_path / "c.jsonl").exists()
+
+
+def test_episodes_may_run_side_by_side(tmp_path):
+    with Recorder(tmp_path / "run.jsonl", harness="h") as rec, ThreadPoolExecutor(8) as pool:
+
+        def run(i):
+            with rec.episode(f"case-{i}") as ep:
+                ep.turn([{"role": "user", "content": f"{i} " * 500}]).propose({"role": "assistant", "content": f"{i}"})
+
+        list(pool.map(run, range(200)))
+    found = {e.instance: e.transcript for e in read_log(tmp_path / "run.jsonl")}
+    assert len(found) == 200
+    assert all(
+        t.calls[0].proposed.text == name.removeprefix("case-") == t.messages[0].text.split()[0] for name, t in found.items()
+    )

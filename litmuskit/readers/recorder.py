@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, Self
 
 from litmuskit import records
@@ -28,7 +29,7 @@ _AROUND = frozenset({"system", "tools", "opts", "decode"})
 
 
 class Recorder:
-    """Write a log while a harness runs: one line per episode, as soon as it ends.
+    """Write a log while a harness runs: one line per episode, as soon as it ends; episodes may run side by side in threads.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ class Recorder:
         if isinstance(harness, records.Harness) and identity:
             raise InputError("identity is given twice", where="harness", found=sorted(identity))
         fields = {"name": harness, **identity} if isinstance(harness, str) else harness
-        self.path, self._count = Path(path), 0
+        self.path, self._count, self._lock = Path(path), 0, Lock()
         self.harness: records.Harness = parse_at("harness", parse_record, records.Harness, fields)
         try:
             self._stream: BinaryIO = self.path.open("xb")
@@ -87,9 +88,10 @@ class Recorder:
             episode.add_facts(status=status, error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            source = records.Source(path=str(self.path), line=self._count + 2)
-            self._write(encode_episode(episode.build(source, self.harness), self.harness))
-            self._count += 1
+            line = encode_episode(episode.build(records.Source(path=str(self.path)), self.harness), self.harness)
+            with self._lock:
+                self._write(line)
+                self._count += 1
 
     def _write(self, line: bytes) -> None:
         self._stream.write(line)
