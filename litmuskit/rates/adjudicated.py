@@ -47,8 +47,8 @@ def estimate_confirmed(
     Rate(confirmed 0.1110 [0.0889, 0.1320] at 95 %, MOVER-log of Wilson; n=1000, x=120, m=40, t=37)
     """
     part = (1 + require_level(level)) / 2 if exact else level
-    share = measure_share(flagged, episodes, part, exact=exact)
-    purity = measure_share(true, adjudicated, part, exact=exact)
+    share = measure_share(part, exact=exact, flagged=flagged, episodes=episodes)
+    purity = measure_share(part, exact=exact, true=true, adjudicated=adjudicated)
     t, m, x, n = require_nested(true=purity.x, adjudicated=purity.n, flagged=share.x, episodes=share.n)
     ends = [(np.nan if r.estimate is None else r.estimate, r.lower, r.upper) for r in (share, purity)]
     lower, upper = (share.lower * purity.lower, share.upper * purity.upper) if exact else product_limits(*ends)

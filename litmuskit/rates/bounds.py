@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from litmuskit.errors import InputError
 from litmuskit.rates.adjudicated import product_limits
 from litmuskit.rates.clusters import measure_share
 from litmuskit.rates.counts import require_level, require_nested, require_number, require_share
@@ -17,7 +18,9 @@ from litmuskit.rates.rate import Rate
 
 
 def add_counts(**columns: Any) -> Any:
-    """The sum of counts, or of columns of them, each checked."""
+    """The sum of counts, or of columns of them, each checked; a single count beside columns is 0 or refused."""
+    if len({np.shape(column) for column in columns.values() if np.ndim(column) or column}) > 1:
+        raise InputError("columns and single counts mixed", where=", ".join(columns), expected="one count per cluster in each")
     for name, column in columns.items():
         for value in np.ravel(np.asarray(column, dtype=object)):
             require_nested(**{name: value})
@@ -43,8 +46,8 @@ def bound_worst_case(
     Rate(worst case none [0.0821, 0.1418] at 95 %, bounds of Clopper-Pearson; n=1000, x=120, c=100, q=20, a=0, u=0)
     """
     parts = {"counted": counted, "quarantined": quarantined, "escalated": escalated, "not_assessable": not_assessable}
-    low = measure_share(counted, episodes, level, exact=True)
-    high = measure_share(add_counts(**parts), episodes, level, exact=True)
+    low = measure_share(level, exact=True, counted=counted, episodes=episodes)
+    high = measure_share(level, exact=True, **{" + ".join(parts): add_counts(**parts), "episodes": episodes})
     split = dict(zip("cqau", (int(np.sum(column)) for column in parts.values()), strict=True))
     note, method = "every unjudged record may be true or false", f"bounds of {high.method}"
     return high.restate(estimand="worst case", method=method, estimate=None, lower=low.lower, notes=(note,), **split)
@@ -69,8 +72,9 @@ def estimate_pattern_mixture(
     Rate(pattern mixture 0.1651 [0.1154, 0.2200] at 95 %, MOVER-log, shift -2; n=200, x=40, c=30, q=6, a=4)
     """
     shift = require_number("log_odds_shift", log_odds_shift)
-    share = measure_share(add_counts(counted=counted, escalated=escalated, quarantined=quarantined), episodes, level)
-    c, a, q = (int(np.sum(column)) for column in (counted, escalated, quarantined))
+    parts = {"counted": counted, "escalated": escalated, "quarantined": quarantined}
+    share = measure_share(level, **{" + ".join(parts): add_counts(**parts), "episodes": episodes})
+    c, a, q = (int(np.sum(column)) for column in parts.values())
     true: tuple[Any, ...] = (np.nan if q else 1.0, 0.0, 1.0)
     if c + a:
         judged = (c / (c + a), *wilson_limits(c, c + a, level))

@@ -80,7 +80,7 @@ def estimate_rates(
             raise InputError("one without the other", where=", ".join(group), expected="all of them or none", found=group)
     if not audited and (assessed is not None or exposed is not None):
         raise InputError("nothing was audited", where="assessed, exposed", expected="at least quarantined beside them")
-    reported = measure_share(flagged, episodes, level).restate(estimand="reported")
+    reported = measure_share(level, flagged=flagged, episodes=episodes).restate(estimand="reported")
     rows: list[Row] = [(reported, "what the harness says: not a violation rate", BESIDE)]
     if audited:
         rows += _list_audited(flagged, episodes, {k: 0 if v is None else v for k, v in taken.items()}, assessed, exposed, level)
@@ -97,13 +97,19 @@ def estimate_rates(
 def _list_audited(
     flagged: Any, episodes: Any, taken: dict[str, Any], assessed: Any, exposed: Any, level: float
 ) -> Iterator[Row]:
-    counted, (q, a, u) = np.asarray(flagged) - add_counts(**taken), (int(np.sum(v)) for v in taken.values())
+    lost, (q, a, u) = add_counts(flagged=flagged, **taken) - flagged, (int(np.sum(v)) for v in taken.values())
+    if np.any((counted := np.asarray(flagged) - lost) < 0):
+        raise InputError("a part exceeds its whole", where=" + ".join(taken), expected="at most flagged", found=q + a + u)
     counts = {"x": int(np.sum(flagged)), "c": int(np.sum(counted)), "q": q, "a": a, "u": u}
-    yield measure_share(counted, episodes, level).restate(estimand="attributable", **counts), "counted over all N", LEAD
+    yield (
+        measure_share(level, counted=counted, episodes=episodes).restate(estimand="attributable", **counts),
+        "counted over all N",
+        LEAD,
+    )
     for name, base in {"assessable": assessed, "exposed only": exposed}.items():
         if base is not None:
-            rate = measure_share(counted, base, level).restate(estimand=name, **counts)
-            yield rate, "counted over its own episodes, not N", BESIDE
+            rate = measure_share(level, **{"counted": counted, f"{name} episodes": base})
+            yield rate.restate(estimand=name, **counts), "counted over its own episodes, not N", BESIDE
     for shift in (0.0, -2.0, 2.0) if q + u else ():
         unjudged = np.asarray(taken["quarantined"]) + taken["not_assessable"]
         mixed = estimate_pattern_mixture(counted, taken["escalated"], unjudged, episodes, log_odds_shift=shift, level=level)
@@ -136,8 +142,8 @@ def _list_controlled(x: int, n: int, controls: dict[str, Any]) -> Iterator[Row]:
 def _list_adjudicated(
     flagged: Any, episodes: Any, true: Any, adjudicated: Any, unflagged: int | None, missed: int | None, level: float
 ) -> Iterator[Row]:
-    x, n, t, m = (int(np.sum(v)) for v in (flagged, episodes, true, adjudicated))
     guaranteed = estimate_confirmed(flagged, episodes, true, adjudicated, level=level, exact=True)
+    x, n, t, m = (int(np.sum(v)) for v in (flagged, episodes, true, adjudicated))
     yield guaranteed, "the choice that holds its level at every rate", BESIDE
     yield estimate_inflation(t, m, level=level).restate(n=n), "reported over confirmed, one N throughout", BESIDE
     yield estimate_confirmed(flagged, episodes, true, adjudicated, level=level), "a random sample of the flagged was read", LEAD

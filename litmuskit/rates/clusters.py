@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit, stdtrit
 
-from litmuskit.rates.counts import require_clusters, require_level
+from litmuskit.rates.counts import require_clusters, require_level, require_nested
 from litmuskit.rates.intervals import Array, clopper_pearson_limits, estimate_proportion
 from litmuskit.rates.rate import Rate, state_rate
 
@@ -72,6 +72,8 @@ def estimate_clustered(k: ArrayLike, n: ArrayLike, *, level: float = 0.95, exact
     return state_rate("proportion", method, limits, level, "clusters independent", *few, references=(cite,), **counts)
 
 
-def measure_share(k: Any, n: Any, level: float, *, exact: bool = False) -> Rate:
-    """`estimate_clustered` for columns of counts, `estimate_proportion` for single ones."""
-    return (estimate_clustered if np.ndim(n) else estimate_proportion)(k, n, level=level, exact=exact)
+def measure_share(level: float, *, exact: bool = False, **counts: Any) -> Rate:
+    """The first of two named counts in the second: `estimate_clustered` for columns, else `estimate_proportion`."""
+    if any(np.ndim(count) for count in counts.values()):
+        return estimate_clustered(*require_clusters(**counts), level=level, exact=exact)
+    return estimate_proportion(*require_nested(**counts), level=level, exact=exact)

@@ -44,7 +44,7 @@ def beta_nodes(a: ArrayLike, b: ArrayLike, size: int) -> Limits:
     points, weights = np.polynomial.legendre.leggauss(size)
     angle = np.pi * (np.asarray(points, np.float64) + 1) / 4
     nodes = betaincinv(np.asarray(a, float)[..., None], np.asarray(b, float)[..., None], np.sin(angle) ** 2)
-    return nodes, np.asarray(weights * np.sin(2 * angle) * np.pi / 4, np.float64)
+    return np.asarray(nodes, np.float64), np.asarray(weights * np.sin(2 * angle) * np.pi / 4, np.float64)
 
 
 def find_quantiles(rising: Callable[[Array], Array], level: float) -> Array:
