@@ -8,14 +8,13 @@ from random import Random
 
 from litmuskit.errors import HarnessError, InputError
 from litmuskit.harness.agents import AGENTS, Agent, start_agent
-from litmuskit.harness.faults import FAULTS, Luck, Planted, check_faults, declare_policies
+from litmuskit.harness.faults import FAULTS, Luck, Planted, check_faults, identify_harness
 from litmuskit.harness.reference import ReferenceHarness, check_call
 from litmuskit.harness.tasks import is_same_call
 from litmuskit.records import (
     Context,
     Episode,
     Event,
-    Harness,
     Message,
     ModelCall,
     Observation,
@@ -231,7 +230,7 @@ def run_episode(
         epoch=epoch,
         transcript=transcript,
         labels=(label,),
-        harness=Harness(name="litmuskit-reference", version="1", policies=declare_policies(faults if declare else {})),
+        harness=identify_harness(faults if declare else {}),
         status="errored" if loop.error is not None else "limited" if limited else "finished",
         error=loop.error,
         limit="turns" if limited else None,

@@ -7,13 +7,16 @@ is planted only where it changed something.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from random import Random
 
 from litmuskit.canonical import digest_json
 from litmuskit.errors import InputError
-from litmuskit.records import Label, Policy, ToolCall
+from litmuskit.records import Harness, Label, Policy, ToolCall
 
-__all__ = ["FAULTS", "Luck", "Planted", "check_faults", "declare_policies", "require_number"]
+__all__ = ["FAULTS", "Luck", "Planted", "check_faults", "identify_harness", "require_number"]
 
 FAULTS: Mapping[str, tuple[str, str]] = {  # name: the kind of evidence a finder should return, and what happens
     "replay": ("replay", "the history shows an earlier call's arguments beside the fresh result (rate per call)"),
@@ -82,14 +85,23 @@ def check_faults(faults: Mapping[str, float] | None) -> dict[str, float]:
     return {name: value for name, value in (faults or {}).items() if value}
 
 
-def declare_policies(faults: Mapping[str, float]) -> dict[str, Policy]:
-    """The mutation and truncation policies under these faults, as an honest harness states them."""
+@cache
+def _digest_source() -> str:
+    """Of the harness's own files: a manifest is current only for the code it was made with."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return f"sha256:{sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
+
+
+def identify_harness(faults: Mapping[str, float]) -> Harness:
+    """The harness with its source, and its mutation and truncation policies under these faults."""
     resample, cap = faults.get("resample"), faults.get("truncate")
     named = {"mutation": ("resample" if resample else "none", resample), "truncation": ("byte-cap" if cap else "none", cap)}
-    return {
+    policies = {
         role: Policy(name=name, version="1", digest=digest_json([role, name, value]), deterministic=name != "resample")
         for role, (name, value) in named.items()
     }
+    source = {"type": "package", "name": "litmuskit.harness", "version": "1", "digest": _digest_source()}
+    return Harness(name="litmuskit-reference", version="1", source=source, policies=policies)
 
 
 class Luck:
