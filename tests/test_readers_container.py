@@ -231,7 +231,7 @@ def test_a_link_to_nothing_is_named(target, tmp_path):
     (tmp_path / "self.json").symlink_to(tmp_path / target)
     for path in (tmp_path, tmp_path / "self.json"):
         (failure,) = list_members(path)[1]
-        assert "no regular file" in str(failure.error)
+        assert "self.json: cannot be read" in str(failure.error)
 
 
 def test_a_pipe_is_refused_not_waited_for(tmp_path):
@@ -257,6 +257,9 @@ def ordinary_user():
     (home / "runs/closed.json").write_bytes(b"{}")
     (home / "runs/closed.json").chmod(0)
     (home / "runs/shut").mkdir(mode=0)
+    (home / "runs/listed").mkdir()
+    (home / "runs/listed/x.json").write_bytes(b"{}")
+    (home / "runs/listed").chmod(0o444)
     (home / "runs/open.json").write_bytes(b"{}")
     before = os.geteuid()
     if before == 0:
@@ -265,6 +268,7 @@ def ordinary_user():
     if before == 0:
         os.seteuid(0)
     (home / "runs/shut").chmod(0o755)
+    (home / "runs/listed").chmod(0o755)
     for path in sorted(home.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     home.rmdir()
@@ -272,7 +276,9 @@ def ordinary_user():
 
 def test_what_may_not_be_read_is_named(ordinary_user):
     members, failures = list_members(ordinary_user)
-    assert [f.source.path for f in failures] == [str(ordinary_user / "shut")]
+    assert [f.source.path for f in failures] == [str(ordinary_user / "listed/x.json"), str(ordinary_user / "shut")]
+    (failure,) = walk_members(ordinary_user / "listed/x.json")
+    assert "Permission denied" in str(failure.error)
     closed = next(m for m in members if m.name == "closed.json")
     for read in (closed.read, closed.peek, closed.open):
         with pytest.raises(LogFormatError, match=r"closed\.json: cannot be read.*Permission denied"):
@@ -280,9 +286,10 @@ def test_what_may_not_be_read_is_named(ordinary_user):
 
 
 def test_a_missing_path_is_named_before_anything_is_read(tmp_path):
-    for call in (lambda: read_log(tmp_path / "none"), lambda: next(walk_members(tmp_path / "none"))):
-        with pytest.raises(LogFormatError, match="no such file or folder"):
-            call()
+    with pytest.raises(LogFormatError, match="no such file or folder"):
+        read_log(tmp_path / "none")
+    (failure,) = walk_members(tmp_path / "none")
+    assert "No such file" in str(failure.error)
     with pytest.raises(InputError, match="at least one path"):
         read_log([])
 
@@ -293,10 +300,9 @@ def test_a_missing_path_is_named_before_anything_is_read(tmp_path):
 def test_a_folder_without_logs_says_what_it_holds(names, said, tmp_path):
     for name in names:
         (tmp_path / name).write_text("x")
-    with pytest.raises(LogFormatError) as caught:
-        list(walk_members(tmp_path))
+    (failure,) = walk_members(tmp_path)
     for part in said.split(", "):
-        assert part in str(caught.value)
+        assert part in str(failure.error)
 
 
 def test_an_empty_file_is_an_error_of_its_own(tmp_path):
@@ -421,3 +427,17 @@ def test_the_corpus_streams(shared):
     assert len({name for name, _ in found}) == 2_000
     assert all(content[:1] == b"{" for _, content in found)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 250
+
+
+@pytest.mark.parametrize("squeeze", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gz", "zst"])
+def test_a_cut_compressed_log_is_never_a_shorter_one(squeeze, tmp_path):
+    write_runs(tmp_path, 1)
+    line = (tmp_path / "0.jsonl").read_bytes()
+    whole = squeeze(line)
+    path = tmp_path / f"packed.jsonl.{'gz' if squeeze is gzip.compress else 'zst'}"
+    path.write_bytes(whole)
+    assert [e.record for e in read_log(path)] == ["r0"]
+    for size in range(1, len(whole) - 1, 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(LogFormatError, match=r"packed\.jsonl"):
+            list(read_log(path))

@@ -21,7 +21,7 @@ from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers.container import Member, walk_members
 from litmuskit.readers.polarity import LabelRules
-from litmuskit.records import Episode, Failure, MatchKey, Source
+from litmuskit.records import Episode, Failure, MatchKey
 
 __all__ = ["FORMATS", "LabelRules", "Log", "Member", "read_log", "walk_members"]
 
@@ -129,7 +129,7 @@ class Log(Tabular):
         return self.to_table(20)._repr_html_()
 
     def _read(self) -> Iterator[Episode | Failure]:
-        members = (member for path in self.paths for member in _walk_safely(path))
+        members = (member for path in self.paths for member in walk_members(path))
         if self.workers == 1:
             for member in members:
                 yield from _read_member(member, self.rules)
@@ -142,13 +142,6 @@ class Log(Tabular):
                     yield from waiting.popleft().result()
             while waiting:
                 yield from waiting.popleft().result()
-
-
-def _walk_safely(path: Path) -> Iterator[Member | Failure]:
-    try:
-        yield from walk_members(path)
-    except LogFormatError as error:
-        yield Failure(source=Source(path=str(path)), error=error)
 
 
 def _read_batch(members: list[Member | Failure], rules: LabelRules) -> list[Episode | Failure]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -80,43 +81,44 @@ def walk_members(argument: str | Path) -> Iterator[Member | Failure]:
     """Every log under a path, sorted by name at each level (an archive read as a stream keeps its own order).
 
     A folder is searched for ``.json``, ``.jsonl``, ``.eval`` and archives, through links but in no circle; names that begin
-    with a dot are no logs. A file named outright may have any suffix. An ``.eval`` is a leaf although it is a zip.
-
-    Raises
-    ------
-    LogFormatError
-        When the path does not exist, or the folder holds no log (naming what it does hold).
+    with a dot are no logs. A file named outright may have any suffix. An ``.eval`` is a leaf although it is a zip. A path
+    that does not exist, and a folder without logs, are one `Failure` (which says what the folder does hold).
 
     Examples
     --------
-    >>> next(walk_members("no/such/path"))
-    Traceback (most recent call last):
-    ...
-    litmuskit.errors.LogFormatError: no/such/path: no such file or folder
+    >>> print(next(walk_members("no/such/path")).error)
+    no/such/path: cannot be read; found 'FileNotFoundError: No such file or directory'
     """
     path = Path(argument)
-    if not os.path.lexists(path):
-        raise LogFormatError("no such file or folder", where=path)
+    if not os.path.isdir(path):  # noqa: PTH112  # which does not raise where Path.is_dir does
+        yield from _open_file(path, path.name)
+        return
     ignored: Counter[str] = Counter()
-    single = (path, path.name) if path.is_file() else _refuse_special(str(path))
-    files = _walk_folder(path, "", (), ignored) if path.is_dir() else iter([single])
     empty = True
-    for found in files:
+    for found in _walk_folder(path, "", (), ignored):
         empty = False
-        if isinstance(found, Failure):
-            yield found
-        elif found[1].endswith(LOGS):
-            yield Member(source=Source(path=str(found[0])), name=found[1], path=found[0])
-        else:
-            source = Source(path=str(found[0]))
-            try:
-                with _typed(source):
-                    yield from _open_packed(found[0], found[1], source)
-            except LogFormatError as error:
-                yield Failure(source=source, error=error)
+        yield from [found] if isinstance(found, Failure) else _open_file(*found)
     if empty:
         held = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in ignored.most_common(8)) or "nothing"
-        raise LogFormatError("folder holds no log", where=path, expected=", ".join(LOGS + PACKED), found=held)
+        yield _fail(Source(path=str(path)), "folder holds no log", expected=", ".join(LOGS + PACKED), found=held)
+
+
+def _fail(source: Source, what: str, **facts: Any) -> Failure:
+    return Failure(source=source, error=LogFormatError(what, where=source, **facts))
+
+
+def _open_file(path: Path, name: str) -> Iterator[Member | Failure]:
+    source = Source(path=str(path))
+    try:
+        with _typed(source):
+            if not stat.S_ISREG(path.stat().st_mode):
+                yield _fail(source, "is no regular file")
+            elif name.endswith(LOGS):
+                yield Member(source=source, name=name, path=path)
+            else:
+                yield from _open_packed(path, name, source)
+    except LogFormatError as error:
+        yield Failure(source=source, error=error)
 
 
 def _walk_folder(
@@ -131,23 +133,17 @@ def _walk_folder(
         return
     here = (status.st_dev, status.st_ino)
     if here in above:
-        yield Failure(source=source, error=LogFormatError("a link leads back to a folder above it", where=source))
+        yield _fail(source, "a link leads back to a folder above it")
         return
     for entry in entries:
         name = entry.name
-        is_folder = entry.is_dir() if not entry.is_symlink() else (folder / name).is_dir()
+        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()  # noqa: PTH112  # a link may lead nowhere
         if is_folder and not name.startswith("."):
             yield from _walk_folder(folder / name, f"{prefix}{name}/", (*above, here), ignored)
         elif not name.startswith(".") and name.endswith(LOGS + PACKED):
-            is_file = entry.is_file() if not entry.is_symlink() else (folder / name).is_file()
-            yield (Path(entry.path), f"{prefix}{name}") if is_file else _refuse_special(entry.path)
+            yield Path(entry.path), f"{prefix}{name}"
         else:
             ignored[name[name.rfind(".") :] if "." in name else ""] += 1
-
-
-def _refuse_special(path: str) -> Failure:
-    source = Source(path=path)
-    return Failure(source=source, error=LogFormatError("leads to no regular file", where=source, remedy="mend or remove it"))
 
 
 def _open_packed(path: Path, name: str, source: Source) -> Iterator[Member | Failure]:
