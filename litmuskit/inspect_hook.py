@@ -63,8 +63,12 @@ class StimulusRecorder(Hooks):
         transcript().info(found, source=OWN_SCORER)
         if path := os.environ.get("LITMUSKIT_FINGERPRINTS"):
             named = {"task": data.task_name, "eval_id": data.eval_id, "sample": data.sample_id, "model": data.model_name}
-            with Path(path).open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(named | found) + "\n")
+            _append_line(Path(path), json.dumps(named | found))
+
+
+def _append_line(path: Path, line: str) -> None:
+    with path.open("a", encoding="utf-8") as lines:
+        lines.write(f"{line}\n")
 
 
 class _Spoken(Texts):
@@ -185,7 +189,8 @@ def _build_tool(harness: ReferenceHarness, schema: dict[str, Any]) -> Tool:
     async def execute(**kwargs: Any) -> str:
         return harness.call(ToolCall(name=schema["name"], arguments=kwargs))
 
-    parameters = ToolParams.model_validate(schema["parameters"])
+    described = {key: {**kind, "description": key} for key, kind in schema["parameters"]["properties"].items()}
+    parameters = ToolParams.model_validate({**schema["parameters"], "properties": described})
     return ToolDef(execute, name=schema["name"], description=schema["description"], parameters=parameters).as_tool()
 
 
