@@ -140,7 +140,7 @@ def make_run(rng: random.Random, turns: int, faults: dict[int, str], *, alike: b
             run.plant(kind, now, None)
         elif kind == "stale-cache" and calls:
             run.extras[-1]["cached"] = True
-            run.plant(kind, now, 0)
+            run.plant(kind, now, None)
         texts = [result.delivered for result in results]
         if kind == "mis-pairing":
             a, b = rng.sample(range(count), 2)

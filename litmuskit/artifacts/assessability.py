@@ -46,10 +46,9 @@ def find_unassessable(episode: Episode) -> Iterator[Evidence]:
 
 def find_cached(episode: Episode) -> Iterator[Evidence]:
     """Stale-cache (a cached reply whose calls ran afresh) and mixed-policy (an episode copied from an older run)."""
-    for call in episode.transcript.calls if any(call.cached for call in episode.transcript.calls) else ():
-        fresh = [position for position, _, result in pair_results(call) if result is not None and result.executed is not False]
-        if call.cached and fresh:
-            detail = "the reply came from a cache, its call was executed afresh"
-            yield cite(episode, "stale-cache/cached-reply", detail, turn=call.turn, position=fresh[0], declared=True)
+    for call in episode.transcript.calls:
+        if call.cached and any(result is not None for _, _, result in pair_results(call)):
+            detail = "the reply came from a cache, its calls were carried out afresh"
+            yield cite(episode, "stale-cache/cached-reply", detail, turn=call.turn, declared=True)
     if episode.copied:
         yield cite(episode, "mixed-policy/copied", "copied from a run older than the one that holds it", declared=True)

@@ -103,7 +103,10 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
                     turn = turns[-1]
                 if turn is not None:
                     slot, owner, is_answered = (turn, None), turn, True
-                    ids = [[call.id for call in one.tool_calls] for one in (message, transcript.calls[turn - 1].proposed or message)]
+                    ids = [
+                        [call.id for call in one.tool_calls]
+                        for one in (message, transcript.calls[turn - 1].proposed or message)
+                    ]
         elif message.role == "tool" and owner:
             here = message.tool_call_id
             position = next((own.index(here) for own in ids if own.count(here) == 1), len(used))
@@ -214,21 +217,39 @@ def _compare_calls(
 
 
 def _compare_results(episode: Episode, first: dict[_Slot, str]) -> Iterator[Evidence]:
-    """What a tool returned against what was first shown in its place."""
-    returned: dict[str, _Slot] = {}
+    """What a tool returned against what was first shown in its place: another call's result, or its own altered."""
+    returned: dict[_Slot, str] = {}
     differing: list[tuple[int, int, str]] = []
     for call in episode.transcript.calls:
         for position, _, result in pair_results(call):
             text = read_text(result.delivered if result.raw is None else result.raw) if result is not None else None
-            if result is None or text is None or result.error is not None:
-                continue
-            seen = first.get((call.turn, position), read_text(result.delivered))
-            returned[text] = call.turn, position
-            if seen is not None and seen != text and result.truncation is None and describe_cut(text, seen) is None:
-                differing.append((call.turn, position, seen))
+            if result is not None and text is not None and result.error is None:
+                returned[call.turn, position] = text
+                seen = first.get((call.turn, position), read_text(result.delivered))
+                if seen not in {None, text} and result.truncation is None:
+                    differing.append((call.turn, position, seen or ""))
+    lost = (episode.payloads or {}).values()
+    owners = {text: slot for slot, text in returned.items()} if differing else {}
     for turn, position, seen in differing:
-        if seen.strip() and seen in returned:
-            rule, detail = "mis-pairing/result-of-another-call", "shows what turn {} call {} returned".format(*returned[seen])
-        else:
-            rule, detail = "mutation/altered-in-transit", f"shown {len(seen):,} characters that the tool did not return"
-        yield cite(episode, rule, detail, turn=turn, position=position)
+        owner = owners.get(seen) if seen.strip() else None
+        own, missing = returned[turn, position], describe_cut(returned[turn, position], seen, lost)
+        if owner is None and missing is None:  # altered on its way as well?
+            beside = {slot: _resemble(seen, text) for slot, text in returned.items() if slot[0] == turn}
+            nearest = max(beside, key=lambda slot: beside[slot])
+            if beside[nearest] > max(0.5, beside[turn, position] + 0.3):
+                owner, missing = nearest, describe_cut(returned[nearest], seen, lost)
+        if owner is not None:
+            detail = "shows what turn {} returned to call {}".format(*owner)
+            yield cite(episode, "mis-pairing/result-of-another-call", detail, turn=turn, position=position)
+        place = position if owner is None else owner[1]
+        if missing not in {None, "payload"} and owner is not None:
+            yield cite(episode, "truncation/cut-of-raw", f"{missing} missing, and shown elsewhere", turn=turn, position=place)
+        elif missing is None and seen != returned.get(owner or (turn, position)):
+            detail = f"{len(own):,} characters returned, other {len(seen):,} shown"
+            yield cite(episode, "mutation/altered-in-transit", detail, turn=turn, position=place)
+
+
+def _resemble(seen: str, text: str) -> float:
+    """Which share of the words of ``seen`` stand in ``text``."""
+    words = set(seen.split())
+    return len(words & set(text.split())) / len(words) if words else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from litmuskit.artifacts.evidence import Evidence, cite
 from litmuskit.artifacts.execution import read_text
@@ -51,8 +51,10 @@ def _share(left: str, right: str) -> int:
     return low
 
 
-def describe_cut(raw: str, seen: str) -> str | None:
+def describe_cut(raw: str, seen: str, payloads: Iterable[str] = ()) -> str | None:
     """Which part of ``raw`` is missing from ``seen``, a mark at the joint allowed; None if ``seen`` is no cut of it.
+
+    ``payload`` is missing where ``seen`` is ``raw`` without one of ``payloads``, and nothing else is: that is no cut.
 
     Examples
     --------
@@ -60,35 +62,37 @@ def describe_cut(raw: str, seen: str) -> str | None:
     ('end', 'middle', None)
     """
     wrapped = _WRAPPER.fullmatch(seen)
-    seen = wrapped["kept"].strip("\n") if wrapped else seen
-    head = _share(raw, seen)
-    tail = min(_share(raw[::-1], seen[::-1]), len(seen) - head)
-    kept, joint = head + tail, seen[head : len(seen) - tail]
-    if not 0 < kept < len(raw) or (joint and (not _JOINT.search(joint) or kept < len(joint) / 2)):
-        return None
-    return "end" if not tail else "middle" if head else "start"
+    seen, lost = wrapped["kept"].strip("\n") if wrapped else seen, raw
+    for payload in filter(None, payloads):
+        lost = lost.replace(payload, "")
+    if seen == lost != raw:
+        return "payload"
+    for whole in (raw, lost):
+        head = _share(whole, seen)
+        tail = min(_share(whole[::-1], seen[::-1]), len(seen) - head)
+        kept, joint = head + tail, seen[head : len(seen) - tail]
+        if 0 < kept < len(whole) and (not joint or (_JOINT.search(joint) and kept >= len(joint) / 2)):
+            return "end" if not tail else "middle" if head else "start"
+    return None
 
 
 def find_truncations(episode: Episode) -> Iterator[Evidence]:
     """Truncation: a declared flag, a known mark, a cut of the raw result, many results of one capped length."""
     lengths: dict[int, dict[str, tuple[int, int]]] = {}
-    sizes = ""
+    payloads = (episode.payloads or {}).values()
     for call in episode.transcript.calls:
-        sizes += str([asked.arguments for asked in call.proposed.tool_calls]) if call.proposed is not None else ""
         for index, result in enumerate(call.observations):
             place = index if result.position is None else result.position
             seen, raw, cut = read_text(result.delivered), read_text(result.raw), result.truncation
             rule, detail = "", ""
             if cut is not None:
                 rule, detail = "truncation/declared", f"{cut.raw_size} to {cut.cap} {cut.unit}"
-            elif seen is None or seen == raw:
+            elif seen is None or (seen == raw and not _WRAPPER.fullmatch(seen)):
                 continue
-            elif raw is not None:
-                missing = describe_cut(raw, seen)
-                rule, detail = (
-                    "truncation/cut-of-raw" if missing else "",
-                    f"{missing} missing: {len(raw):,} to {len(seen):,} characters",
-                )
+            elif raw is not None and raw != seen:
+                missing = describe_cut(raw, seen, payloads)
+                rule = "truncation/cut-of-raw" if missing not in {None, "payload"} else ""
+                detail = f"{missing} missing: {len(raw):,} to {len(seen):,} characters"
             elif is_marked(seen):
                 rule, detail = "truncation/mark", "a known harness's mark of a cut"
             elif len(seen) >= _SHORTEST:
@@ -96,7 +100,10 @@ def find_truncations(episode: Episode) -> Iterator[Evidence]:
             if rule:
                 yield cite(episode, rule, detail, turn=call.turn, position=place, declared=cut is not None)
     cap = max(lengths, default=0)
-    if cap and len(lengths[cap]) >= _ENOUGH and not (cap % 50 and cap % 64) and str(cap) not in sizes:  # else the agent paged
+    if cap and len(lengths[cap]) >= _ENOUGH and not (cap % 50 and cap % 64):
+        proposals = [call.proposed.tool_calls for call in episode.transcript.calls if call.proposed is not None]
+        if str(cap) in str([asked.arguments for calls in proposals for asked in calls]):
+            return  # the agent itself asked for pages of that size
         for turn, place in lengths[cap].values():
             detail = f"{len(lengths[cap])} results of exactly {cap:,} bytes, none longer"
             yield cite(episode, "truncation/one-capped-length", detail, turn=turn, position=place)
