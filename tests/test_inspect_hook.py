@@ -31,8 +31,10 @@ def said(output):
 
 def script(*turns):
     for turn in turns:
-        done = isinstance(turn, str)
-        yield said(ModelOutput.from_content("mockllm/model", turn) if done else ModelOutput.for_tool_call("mockllm/model", *turn))
+        if isinstance(turn, str):
+            yield said(ModelOutput.from_content("mockllm/model", turn))
+        else:
+            yield said(ModelOutput.for_tool_call("mockllm/model", *turn))
 
 def mock(*turns):
     return get_model("mockllm/model", custom_outputs=script(*turns))
@@ -59,7 +61,8 @@ def violation():
 
 def finish(task, model, folder, **more):
     log = eval(task, model=model, log_dir=folder, display="none", **more)[0]
-    print(json.dumps({"status": log.status, "path": log.location.removeprefix("file://"), "error": log.error and log.error.message}))
+    path, error = log.location.removeprefix("file://"), log.error and log.error.message
+    print(json.dumps({"status": log.status, "path": path, "error": error}))
 '''
 
 
@@ -85,8 +88,8 @@ def edits_late():
         return state
     return solve
 
-TURNS = [("fetch", {"url": "a", "options": {"n": 1.5, "deep": [True, None]}}), ("fetch", {"url": "long"}), ("fetch", {"url": "spoof"}),
-         ("fetch", {"url": "denied"}), ("fetch", {"wrong": 1}), "done"]
+TURNS = [("fetch", {"url": "a", "options": {"n": 1.5, "deep": [True, None]}}), ("fetch", {"url": "long"}),
+         ("fetch", {"url": "spoof"}), ("fetch", {"url": "denied"}), ("fetch", {"wrong": 1}), "done"]
 """
 
 
