@@ -94,9 +94,10 @@ class RateTable(Tabular):
         return next((rate for rate in self.rates if rate.role == "headline"), None)
 
     def to_table(self) -> Table:
-        """One rate a row; ``label``, ``p_value`` and the like appear where a rate has one, the counts always."""
+        """One rate a row; a column appears where any rate has something to say in it."""
         first = ("label", "role", "estimand", "estimate", "lower", "upper", "level", "verdict", "p_value")
-        columns = (*(k for k in first if any(getattr(r, k) is not None for r in self.rates)), *COUNTS, "method", "why", "notes")
+        names = (*first, *COUNTS, "method", "why", "notes")
+        columns = tuple(k for k in names if any(getattr(r, k) not in {None, "", ()} for r in self.rates))
         rows = tuple(tuple(_cell(getattr(r, k)) for k in columns) for r in self.rates)
         return Table(columns=columns, rows=rows, caption=self.caption)
 
