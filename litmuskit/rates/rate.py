@@ -94,12 +94,17 @@ class RateTable(Tabular):
         return next((rate for rate in self.rates if rate.role == "headline"), None)
 
     def to_table(self) -> Table:
-        """One rate a row; a column appears where any rate has something to say in it."""
+        """One rate a row; ``label``, ``p_value`` and the like appear where a rate has one, the counts always."""
         first = ("label", "role", "estimand", "estimate", "lower", "upper", "level", "verdict", "p_value")
-        names = (*first, *COUNTS, "method", "why", "notes")
-        columns = tuple(k for k in names if any(getattr(r, k) not in {None, "", ()} for r in self.rates))
+        columns = (*(k for k in first if any(getattr(r, k) is not None for r in self.rates)), *COUNTS, "method", "why", "notes")
         rows = tuple(tuple(_cell(getattr(r, k)) for k in columns) for r in self.rates)
         return Table(columns=columns, rows=rows, caption=self.caption)
+
+    def _repr_html_(self) -> str:
+        whole = self.to_table()
+        said = [i for i in range(len(whole.columns)) if any(row[i] not in {None, ""} for row in whole.rows)]
+        rows = tuple(tuple(row[i] for i in said) for row in whole.rows)
+        return Table(columns=tuple(whole.columns[i] for i in said), rows=rows, caption=whole.caption)._repr_html_()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """A forest: one interval a row, drawn from the limits the table prints."""
