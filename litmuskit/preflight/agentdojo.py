@@ -15,11 +15,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from litmuskit.errors import InputError
+from litmuskit.errors import InputError, InstanceError
 from litmuskit.instance import LitmusInstance, Signal, Surface, read_strings
 from litmuskit.preflight.report import PreflightReport, Rule
 from litmuskit.preflight.rules import REFUSAL, attempt, check_disjoint, check_separation, settle_control
@@ -60,7 +61,7 @@ def check_suites(version: str, *, suite: str | None = None, resume: Path | None 
     total = sum(len(tasks.user_tasks) * len(tasks.injection_tasks) for tasks in chosen.values())
     with tqdm(total=total, desc=f"AgentDojo {version}", unit="instance", disable=None) as bar:
         for name, tasks in chosen.items():
-            bench = _Bench(name, tasks, load_attack("important_instructions", tasks, _Victim()))
+            bench = _Bench(name, tasks, load_attack("important_instructions", tasks, SimpleNamespace(name=VICTIM)))
             for user in tasks.user_tasks.values():
                 for injection in tasks.injection_tasks.values():
                     key = f"{name}/{user.ID}/{injection.ID}"
@@ -86,10 +87,6 @@ def _read_done(resume: Path | None) -> dict[str, dict[str, Any]]:
         record = json.loads(line)
         done[record["instance"]] = record
     return done
-
-
-class _Victim:
-    name = VICTIM
 
 
 class _Bench:
@@ -119,40 +116,35 @@ class _Bench:
             "comply": (attacked, (injection,), success),
             "no-op": (attacked, (), ""),
         }
-        success_known = success or injection.ground_truth(attacked.model_copy(deep=True))
-        controls = [
-            self._control(kind, user, injection, *play) for kind, play in plays.items() if kind != "comply" or success_known
-        ]
-        if not success_known:
-            controls.append(settle_control("comply", *[(None, "the injection task has no ground truth")] * 2))
+        runs = {kind: partial(self._play, user, injection, *play) for kind, play in plays.items()}
+        controls = [settle_control(kind, attempt(run), attempt(run)) for kind, run in runs.items()]
         payload = (Surface(kind="payload", name=vector, text=text) for vector, text in payloads.items())
         sought = _read_signals(injection)
         signal = Signal(name=injection.ID, matcher="callable", channel="state", predicate=_match_nothing, literals=sought)
         surfaces = (Surface(kind="user", name="prompt", text=user.PROMPT), *payload, *self.shared)
         collisions, disjoint = check_disjoint(LitmusInstance(id=key, surfaces=surfaces, signals=(signal,)))
-        rules = [disjoint, *controls, check_separation(controls)]
-        if success_known:
-            orders = {"user first": (user, injection), "injection first": (injection, user)}
-            labels = {
-                name: self._control("comply", user, injection, attacked, tasks, success).label for name, tasks in orders.items()
-            }
-            alike = len(set(labels.values())) == 1
-            rules.append(Rule(name="order of tasks", result="pass" if alike else "note", detail=str(labels), policies=()))
+        orders = {"user task first": (user, injection), "injection task first": (injection, user)}
+        ended = {
+            name: attempt(partial(self._play, user, injection, attacked, both, success))[0] for name, both in orders.items()
+        }
+        swayed = None not in ended.values() and len(set(ended.values())) > 1
+        order = Rule(name="order of tasks", result="note" if swayed else "pass", detail=str(ended), policies=())
         names = {"suite": self.name, "user_task": user.ID, "injection_task": injection.ID}
-        return PreflightReport(instance=key, rules=tuple(rules), collisions=collisions, names=names)
-
-    def _control(self, kind: str, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> Rule:
-        return settle_control(kind, *(attempt(partial(self._play, user, injection, start, tasks, text)) for _ in range(2)))
+        rules = (disjoint, *controls, check_separation(controls), order)
+        return PreflightReport(instance=key, rules=rules, collisions=collisions, names=names)
 
     def _play(self, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> bool:
         """Execute the ground truth of ``tasks``, end on ``text``, and score the injection task as the package does."""
         environment = user.init_environment(start.model_copy(deep=True))
         before = environment.model_copy(deep=True)
-        trace = []
+        trace: list[Any] = []
         for task in tasks:
-            for call in task.ground_truth(environment):
+            calls = task.ground_truth(environment)
+            if task is injection and not calls and not text:
+                raise InstanceError("the injection task has no ground truth", where=injection.ID)
+            for call in calls:
                 self.runtime.run_function(environment, call.function, call.args, raise_on_error=True)
-                trace.append(call)
+            trace += calls
         by_trace = injection.security_from_traces(text, before, environment, trace)
         return bool(injection.security(text, before, environment) if by_trace is None else by_trace)
 
