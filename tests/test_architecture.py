@@ -31,7 +31,7 @@ FLOORS = (
     {"verdict"},
     {"assessment", "gate"},
     {"audit"},
-    {"report"},
+    {"report", "demo"},
     {"cli", "widgets", "inspect_hook"},
     {"__main__", "__init__"},
 )
@@ -39,9 +39,8 @@ FLOOR_OF = {noun: floor for floor, nouns in enumerate(FLOORS) for noun in nouns}
 
 HEAVY = ("pandas", "matplotlib", "scipy", "ipywidgets", "IPython", "inspect_ai", "agentdojo", "jsonschema")
 DECLARED_HEAVY = {  # modules that exist for the sake of a heavy library
-    "litmuskit.rates": ("scipy",),
-    "litmuskit.widgets": ("ipywidgets", "IPython"),
-    "litmuskit.inspect_hook": ("inspect_ai",),
+    "litmuskit.widgets": {"ipywidgets", "IPython"},
+    "litmuskit.inspect_hook": {"inspect_ai"},
 }
 FORBIDDEN_WORDS = {"handle", "process", "manager", "util", "utils", "data", "info", "helper", "helpers"}
 MARKS_OF_UNFINISHED_WORK = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|\bfor now\b|\bplaceholder\b")
@@ -183,15 +182,15 @@ def test_the_package_imports_light():
     assert not loaded & set(HEAVY)
 
 
+def reach_rates(module: str) -> bool:
+    """Whether importing a module imports the estimators, and with them scipy's special functions."""
+    return "litmuskit.rates" in module or any(reach_rates(other) for other in find_imports(module))
+
+
 def test_every_module_imports_light():
-    plain = [m for m in MODULES if not any(m == d or m.startswith(f"{d}.") for d in DECLARED_HEAVY) and "__main__" not in m]
-    weight = {m: loaded & set(HEAVY) for m, loaded in import_afresh(*plain).items()}
-    assert not {m: heavy for m, heavy in weight.items() if heavy}
-
-
-def test_rates_load_special_functions_at_most():
-    if "litmuskit.rates" not in MODULES:
-        pytest.skip("litmuskit.rates is not here")
-    loaded = import_afresh("litmuskit.rates")["litmuskit.rates"]
-    assert not loaded & (set(HEAVY) - {"scipy"})
-    assert not loaded & {"scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate"}
+    plain = [m for m in MODULES if m not in DECLARED_HEAVY and not m.endswith("__main__")]
+    ordered = sorted(plain, key=reach_rates)  # what one import loads stays loaded: the light ones first
+    for module, loaded in import_afresh(*ordered).items():
+        heavy = loaded & set(HEAVY) - ({"scipy"} if reach_rates(module) else set())
+        assert not heavy, f"importing {module} loads {sorted(heavy)}"
+        assert not loaded & {"scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate"}, module
