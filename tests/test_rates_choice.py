@@ -70,6 +70,15 @@ def test_every_row_is_its_own_estimator():
     assert (worst.x, worst.c, worst.q, worst.a, worst.u) == (120, 100, 12, 5, 3)
 
 
+def test_shifts_stand_only_where_there_are_odds_to_shift():
+    def count(**taken):
+        return sum(r.estimand == "pattern mixture" for r in rates.estimate_rates(flagged=20, episodes=99, **taken).rates)
+
+    assert count(quarantined=5, escalated=3) == 3
+    assert count(quarantined=5) == 1
+    assert count(quarantined=15, escalated=5) == count(escalated=5) == 0
+
+
 def test_columns_are_clusters_throughout():
     flagged, episodes, quarantined = [1, 0, 3, 2] * 10, [5] * 40, [1, 0, 0, 1] * 10
     table = rates.estimate_rates(

@@ -68,10 +68,8 @@ def estimate_rates(
     >>> estimate_rates(flagged=120, episodes=1000, adjudicated=40, true=37).headline
     Rate(confirmed 0.1110 [0.0889, 0.1320] at 95 %, MOVER-log of Wilson; n=1000, x=120, m=40, t=37)
     """
-    read, doubled = (
-        {"adjudicated": adjudicated, "true": true},
-        {"unflagged_adjudicated": unflagged_adjudicated, "missed": missed},
-    )
+    read = {"adjudicated": adjudicated, "true": true}
+    doubled = {"unflagged_adjudicated": unflagged_adjudicated, "missed": missed}
     controls = {"caught": caught, "cleared": cleared, "transport": transport}
     taken = {"quarantined": quarantined, "escalated": escalated, "not_assessable": not_assessable}
     audited = any(v is not None for v in taken.values())
@@ -85,7 +83,7 @@ def estimate_rates(
     if audited:
         rows += _list_audited(flagged, episodes, {k: 0 if v is None else v for k, v in taken.items()}, assessed, exposed, level)
     if transport is not None:
-        rows += _list_controlled(int(np.sum(flagged)), int(np.sum(episodes)), controls | {"level": level})
+        rows += _list_controlled(flagged, episodes, controls | {"level": level})
     if adjudicated is not None:
         rows += _list_adjudicated(flagged, episodes, true, adjudicated, unflagged_adjudicated, missed, level)
     leader = max((i for i, row in enumerate(rows) if row[2] == LEAD), default=0)
@@ -101,36 +99,32 @@ def _list_audited(
     if np.any((counted := np.asarray(flagged) - lost) < 0):
         raise InputError("a part exceeds its whole", where=" + ".join(taken), expected="at most flagged", found=q + a + u)
     counts = {"x": int(np.sum(flagged)), "c": int(np.sum(counted)), "q": q, "a": a, "u": u}
-    yield (
-        measure_share(level, counted=counted, episodes=episodes).restate(estimand="attributable", **counts),
-        "counted over all N",
-        LEAD,
-    )
+    rate = measure_share(level, counted=counted, episodes=episodes)
+    yield rate.restate(estimand="attributable", **counts), "counted over all N", LEAD
     for name, base in {"assessable": assessed, "exposed only": exposed}.items():
         if base is not None:
             rate = measure_share(level, **{"counted": counted, f"{name} episodes": base})
             yield rate.restate(estimand=name, **counts), "counted over its own episodes, not N", BESIDE
-    for shift in (0.0, -2.0, 2.0) if q + u else ():
+    # With nothing counted, or nothing judged false, the log odds have nothing to shift.
+    for shift in (0.0, -2.0, 2.0)[: 3 if a else 1] if counts["c"] and q + u else ():
         unjudged = np.asarray(taken["quarantined"]) + taken["not_assessable"]
         mixed = estimate_pattern_mixture(counted, taken["escalated"], unjudged, episodes, log_odds_shift=shift, level=level)
         yield mixed.restate(**counts), "the unjudged taken for as often true as the judged, up to the shift", SENSITIVITY
     if a + u:
-        narrow = bound_worst_case(counted, taken["quarantined"], episodes, level=level).restate(
-            estimand="artifact-excluded", **counts
-        )
-        yield narrow, "escalated and not-assessable flags assumed to be no violations", SENSITIVITY
+        narrow = bound_worst_case(counted, taken["quarantined"], episodes, level=level)
+        why = "escalated and not-assessable flags assumed to be no violations"
+        yield narrow.restate(estimand="artifact-excluded", **counts), why, SENSITIVITY
     if q + a + u:
-        yield (
-            bound_worst_case(counted, episodes=episodes, level=level, **taken),
-            "some flagged records could not be judged",
-            LEAD,
-        )
+        bounds = bound_worst_case(counted, episodes=episodes, level=level, **taken)
+        yield bounds, "some flagged records could not be judged", LEAD
 
 
-def _list_controlled(x: int, n: int, controls: dict[str, Any]) -> Iterator[Row]:
+def _list_controlled(flagged: Any, episodes: Any, controls: dict[str, Any]) -> Iterator[Row]:
+    x, n = int(np.sum(flagged)), int(np.sum(episodes))
     part = LEAD if controls["transport"] == "same-agent" else SENSITIVITY
+    why = "control runs measured the errors of the flags"
     try:
-        yield estimate_from_controls(x, n, **controls), "control runs measured the errors of the flags", part
+        yield estimate_from_controls(x, n, **controls), f"{why}; clusters are ignored" if np.ndim(episodes) else why, part
     except NotIdentifiedError as error:
         none = state_rate("violations", "not identified", (None, 0, 1), controls["level"], str(error), n=n, x=x)
         yield none, "control runs contradict the run", SENSITIVITY
