@@ -53,16 +53,16 @@ RERUN = ("escalate", "not-assessable")  # a record in quarantine would come back
 class StimulusRecorder(Hooks):
     """Write a fingerprint before every model call, as an InfoEvent and as a line of ``$LITMUSKIT_FINGERPRINTS``, if set."""
 
-    async def on_before_model_generate(self, data: BeforeModelGenerate) -> None:
+    async def on_before_model_generate(self, call: BeforeModelGenerate) -> None:
         found: dict[str, Any] = {"spec": SPEC, "stimulus": None}
         try:
-            turn = fingerprint_turns(_read_call(data))[-1]
+            turn = fingerprint_turns(_read_call(call))[-1]
             found |= {"stimulus": turn.stimulus, "chain": turn.chain, "env": turn.env, "messages": turn.messages}
         except InputError as error:
             found["error"] = str(error)
         transcript().info(found, source=OWN_SCORER)
         if path := os.environ.get("LITMUSKIT_FINGERPRINTS"):
-            named = {"task": data.task_name, "eval_id": data.eval_id, "sample": data.sample_id, "model": data.model_name}
+            named = {"task": call.task_name, "eval_id": call.eval_id, "sample": call.sample_id, "model": call.model_name}
             _append_line(Path(path), json.dumps(named | found))
 
 
@@ -78,17 +78,17 @@ class _Spoken(Texts):
         return value
 
 
-def _read_call(data: BeforeModelGenerate) -> Transcript:
+def _read_call(asked: BeforeModelGenerate) -> Transcript:
     """The call as `litmuskit.readers.inspect` will read it from the log."""
-    choice = data.tool_choice
+    choice = asked.tool_choice
     event = SampleEvent(
         event="model",
-        model=data.model_name,
-        tools=[tool.model_dump(mode="json", exclude_none=True) for tool in data.tools],
+        model=asked.model_name,
+        tools=[tool.model_dump(mode="json", exclude_none=True) for tool in asked.tools],
         tool_choice=choice if isinstance(choice, str) else {"name": choice.name},
-        config=data.config.model_dump(mode="json", exclude_none=True),
+        config=asked.config.model_dump(mode="json", exclude_none=True),
     )
-    logged = [msgspec.convert(message.model_dump(mode="json", exclude_none=True), LoggedMessage) for message in data.input]
+    logged = [msgspec.convert(message.model_dump(mode="json", exclude_none=True), LoggedMessage) for message in asked.input]
     sample = LoggedSample(id="live", epoch=1, message_pool=logged)
     texts = _Spoken(sample, "live")
     pool = MessagePool(sample, texts)

@@ -95,11 +95,11 @@ def _read_member(archive: Archive, name: str) -> Sample:
 
 
 def _open_document(member: Member) -> _Log:
-    data = member.read()
-    if b'"ATIF' in data[:4096]:
+    text = member.read()
+    if b'"ATIF' in text[:4096]:
         what = "ATIF trajectory: an agent's steps without the stimulus of each model call"
         raise OutOfScopeError(what, where=member.source, remedy="audit the log of the harness that wrote it")
-    header = decode_json(data, _Header, member.source)
+    header = decode_json(text, _Header, member.source)
     outer = f"{member.source.member}!" if member.source.member else ""
     sources = [Source(path=member.source.path, member=f"{outer}samples[{i}]") for i in range(len(header.samples or ()))]
     pairs = zip(sources, header.samples or (), strict=True)

@@ -72,13 +72,15 @@ class Archive:
             packed = self.stream.read(entry.compress_size)
             if mark != b"PK\x03\x04" or len(packed) < entry.compress_size:
                 raise LogFormatError("member is cut, or not where the directory says", where=where, found=mark)
-            data = _inflate(packed, entry.compress_type, size + 1)
-        if len(data) != size:
-            found = f"{'more than ' if len(data) > size else ''}{min(len(data), size):,}"
+            whole = _inflate(packed, entry.compress_type, size + 1)
+        if len(whole) != size:
+            found = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
             raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=found)
-        if zlib.crc32(data) != entry.CRC:
-            raise LogFormatError("checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{zlib.crc32(data):08x}")
-        return data
+        if zlib.crc32(whole) != entry.CRC:
+            raise LogFormatError(
+                "checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{zlib.crc32(whole):08x}"
+            )
+        return whole
 
     def read_chunks(self, shell: str, kind: str) -> list[Any]:
         """One sequence of a chunked sample; chunks are named by their first index and must leave no gap."""
@@ -117,16 +119,16 @@ def _typed(where: object) -> Iterator[None]:
         raise LogFormatError("archive cannot be read", where=where, found=f"{type(error).__name__}: {error}") from error
 
 
-def decode_json(data: bytes, kind: type[T], where: object) -> T:
+def decode_json(text: bytes, kind: type[T], where: object) -> T:
     """JSON as a typed struct; NaN, infinities and lone surrogates, which Inspect writes, are read as they stand.
 
     Raises `LogFormatError` when it is no JSON, or a field is missing or of another type (with its JSON path).
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError):
         pass  # the slow parser reads more, and says better where it cannot
     try:
-        return msgspec.convert(json.loads(data), kind)
+        return msgspec.convert(json.loads(text), kind)
     except (ValueError, RecursionError) as error:
         raise LogFormatError("is not an Inspect log", where=where, found=f"{type(error).__name__}: {error}") from error

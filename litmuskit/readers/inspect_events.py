@@ -137,8 +137,8 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
                 spans[event.id] = inner
             else:
                 steps = [*steps, inner] if event.action == "begin" else steps[:-1] or steps
-        elif kind == "info" and dig(event.data, "spec") == SPEC:
-            live[span] = dig(event.data, "stimulus")
+        elif kind == "info" and dig(event.told, "spec") == SPEC:
+            live[span] = dig(event.told, "stimulus")
         elif kind == "approval" and event.modified and turns:
             call = event.modified
             turns[-1].modified[call.id] = ToolCall(name=call.function, arguments=pool.texts.resolve(call.arguments), id=call.id)

@@ -76,7 +76,7 @@ class SampleEvent(msgspec.Struct):
     truncated: tuple[int, int] | None = None
     message_id: str | None = None
     modified: _LoggedCall | None = None
-    data: Any = None
+    told: Any = msgspec.field(name="data", default=None)
 
 
 class _Pool(msgspec.Struct):
