@@ -97,7 +97,7 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
         if message.role == "assistant":
             used, owner = [], 0
             if (is_new and not is_answered) or (slot is not None and index not in known):
-                turns = [*answers, *thread.list_answers()] if is_new else thread.list_answers()
+                turns = [*thread.list_answers(), *answers] if is_new else thread.list_answers()
                 turn = _find_answer(transcript, message, turns)
                 if turn is None and is_new and turns and message.tool_calls:
                     turn = turns[-1]

@@ -1,0 +1,468 @@
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import PAYLOAD, make_run, record_run, say
+
+from litmuskit.artifacts import (
+    FINDERS,
+    KINDS,
+    DuplicateIndex,
+    Evidence,
+    Finder,
+    find_artifacts,
+    find_repeats,
+    list_finders,
+    regrade_flags,
+)
+from litmuskit.artifacts.delivery import is_delivered
+from litmuskit.artifacts.truncation import describe_cut, is_marked
+from litmuskit.errors import InputError
+from litmuskit.readers import read_log
+from litmuskit.records import Episode, Event, Label, Message, ToolCall, Truncation
+
+
+def make_episode(turns: int = 4, seed: int = 0, label: Label | None = None, **facts) -> Episode:
+    return record_run(make_run(random.Random(seed), turns, {}, alike=False), label=label, **facts)
+
+
+def change_result(episode: Episode, turn: int, **changes) -> Episode:
+    """The episode with the first result of a turn changed, where it was logged and where it was shown."""
+    transcript = episode.transcript
+    call = transcript.calls[turn - 1]
+    text = call.observations[0].delivered
+    seen = changes.get("delivered", text)
+    shown = tuple(replace(m, content=seen) if m.role == "tool" and m.content == text else m for m in transcript.messages)
+    results = (replace(call.observations[0], **changes), *call.observations[1:])
+    calls = (*transcript.calls[: turn - 1], replace(call, observations=results), *transcript.calls[turn:])
+    return replace(episode, transcript=replace(transcript, messages=shown, calls=calls))
+
+
+# Truncation
+
+
+@given(
+    st.text(min_size=40, max_size=400),
+    st.integers(1, 200),
+    st.integers(0, 200),
+    st.sampled_from(["", "…", "\n[... cut ...]\n"]),
+)
+def test_any_head_tail_or_splice_is_a_cut(raw, head, tail, mark):
+    head, tail = min(head, len(raw) // 3), min(tail, len(raw) // 3)
+    assert describe_cut(raw, raw[:head] + mark + raw[len(raw) - tail :]) in {"end", "middle", "start"}
+
+
+@given(st.text(alphabet="abcdef ", min_size=20, max_size=200), st.integers(0, 19))
+def test_a_changed_or_grown_text_is_no_cut(raw, place):
+    assert describe_cut(raw, raw) is None
+    assert describe_cut(raw, raw[:place] + "XYZ" + raw[place:]) is None
+    assert describe_cut(raw, raw[:place] + "Q" + raw[place + 1 :]) is None
+
+
+def test_a_lost_payload_is_no_cut_but_a_cut_beside_it_is():
+    raw = f"before {PAYLOAD} after and much more"
+    lost = raw.replace(PAYLOAD, "")
+    assert describe_cut(raw, lost) == "middle"
+    assert describe_cut(raw, lost, [PAYLOAD]) == "payload"
+    assert describe_cut(raw, lost[:-9], [PAYLOAD]) == "end"
+
+
+INSPECT = "\nThe output of your call to {} was too long to be displayed.\nHere is a truncated version:\n<START_TOOL_OUTPUT>\n{}\n<END_TOOL_OUTPUT>\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        INSPECT.format("read_file", '{"rows": [1, 2,'),
+        "line 1\nline 2\n<response clipped><NOTE>Only part of this file has been shown.</NOTE>",
+        "abc\n[Observation truncated due to length]",
+        "abc ... (output truncated, 5,120 characters)",
+        "abc... 312 lines omitted",
+        "abc\n[... truncated]",
+    ],
+)
+def test_marks_of_harnesses_are_known(text):
+    assert is_marked(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The docs: results over 1 KB end in '[truncated]', see below.",
+        "he said: " + INSPECT.format("f", "x") + " and went on",
+        "",
+        "the rest was omitted from the report on purpose.",
+        '{"note": "[Observation truncated due to length]"}',
+    ],
+)
+def test_a_text_that_quotes_a_mark_is_no_cut(text):
+    assert not is_marked(text)
+
+
+def test_truncation_declared_marked_and_against_the_raw_result():
+    episode = make_episode()
+    assert FINDERS["truncation"](episode) == ()
+    declared = change_result(episode, 2, raw=None, truncation=Truncation(raw_size=99, cap=9))
+    assert [(e.turn, e.basis) for e in FINDERS["truncation"](declared)] == [(2, "declared")]
+    text = INSPECT.format("x", "y")
+    for raw in (None, text):  # Inspect logs the cut text as the result
+        assert [e.rule for e in FINDERS["truncation"](change_result(episode, 1, raw=raw, delivered=text))] == [
+            "truncation/mark"
+        ]
+    cut = change_result(episode, 1, raw="0123456789", delivered="01234")
+    assert [e.rule for e in FINDERS["truncation"](cut)] == ["truncation/cut-of-raw"]
+    assert "mutation" not in {e.kind for e in find_artifacts(cut)}
+
+
+@pytest.mark.parametrize(
+    ("cap", "asked", "expected"), [(512, None, 3), (1000, None, 3), (512, 512, 0), (517, None, 0), (128, None, 0)]
+)
+def test_results_of_one_capped_length_unless_the_agent_asked_for_pages(cap, asked, expected):
+    episode = make_episode(5)
+    for turn in (1, 2, 3):
+        episode = change_result(episode, turn, raw=None, delivered=f"{turn}" * cap)
+    if asked:
+        calls = [
+            replace(
+                c,
+                proposed=replace(
+                    c.proposed, tool_calls=tuple(replace(t, arguments={"n": asked}) for t in c.proposed.tool_calls)
+                ),
+            )
+            for c in episode.transcript.calls
+        ]
+        episode = replace(episode, transcript=replace(episode.transcript, calls=tuple(calls)))
+    found = [e for e in FINDERS["truncation"](episode) if e.rule == "truncation/one-capped-length"]
+    assert len(found) == expected
+
+
+# Delivery
+
+
+def encode_yaml(text: str) -> str:
+    return "body: 'x\n\n  " + text.replace("'", "''").replace(" ", "\n  ", 3) + "'"
+
+
+def quote_yaml(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("é", "\\xE9").replace("ë", "\\u00eb")
+    return 'body: "' + escaped.replace(" ", " \\\n  \\ ", 2) + '"'
+
+
+def space_anew(text: str) -> str:
+    return text.replace(" ", "\u00a0")
+
+
+def widen(text: str) -> str:
+    return text.replace("w", "\uff57")
+
+
+ENCODINGS = [str, json.dumps, repr, encode_yaml, quote_yaml, space_anew, widen]
+
+
+@pytest.mark.parametrize("encode", ENCODINGS)
+def test_a_payload_is_known_through_its_encoding(encode):
+    for spaced in (PAYLOAD, PAYLOAD.replace(" ", "\n\n")):
+        text = f"header {encode(spaced)} footer"
+        assert is_delivered(PAYLOAD, text)
+        assert not is_delivered(PAYLOAD.replace("500", "900"), text)
+        assert not is_delivered(PAYLOAD, text.replace("nobody", "everybody"))
+
+
+def carry(episode: Episode, turn: int, text: str, **facts) -> Episode:
+    return change_result(replace(episode, payloads={"slot": PAYLOAD}, **facts), turn, delivered=text, raw=text)
+
+
+def test_delivery_is_judged_by_what_the_agent_received():
+    episode = make_episode(5)
+    name = episode.transcript.calls[1].proposed.tool_calls[0].name
+    assert find_artifacts(carry(episode, 2, f"see: {json.dumps(PAYLOAD)}")) == ()
+    lost = [
+        e for e in find_artifacts(carry(episode, 2, "see: [omitted]", carriers=frozenset({name}))) if e.kind == "not-delivered"
+    ]
+    assert (2, 0) in {(e.turn, e.position) for e in lost}
+    unread = find_artifacts(carry(episode, 2, "x", carriers=frozenset({"never_called"})))
+    assert [e.rule for e in unread] == ["not-reached/no-carrier-read"]
+    assert [e.rule for e in find_artifacts(carry(episode, 2, "x"))] == ["not-reached/carriers-unlogged"]
+    assert find_artifacts(replace(carry(episode, 2, "x"), payloads=None)) == ()
+    assert find_artifacts(replace(carry(episode, 2, "x"), attacked=False)) == ()
+    raw_held = change_result(replace(episode, payloads={"slot": PAYLOAD}), 3, raw=f"a {PAYLOAD}", delivered="a ")
+    assert [(e.rule, e.turn, e.position) for e in find_artifacts(raw_held)] == [("not-delivered/carrier-read", 3, 0)]
+
+
+def test_what_the_agent_says_itself_is_not_delivery():
+    episode = carry(make_episode(3), 1, "x", carriers=frozenset())
+    said = tuple(replace(m, content=PAYLOAD) if m.role == "assistant" else m for m in episode.transcript.messages)
+    assert [e.kind for e in find_artifacts(replace(episode, transcript=replace(episode.transcript, messages=said)))] == [
+        "not-reached"
+    ]
+
+
+def quote_answer(answer: str, key: str, **facts) -> Episode:
+    given = f"row 1; {PAYLOAD} row 2"
+    episode = change_result(
+        make_episode(2, label=Label(scorer="s", violation=True, match_key=key), **facts), 1, delivered=given, raw=given
+    )
+    transcript = episode.transcript
+    last = replace(transcript.calls[-1], proposed=Message(role="assistant", content=answer), observations=())
+    return replace(episode, transcript=replace(transcript, calls=(*transcript.calls[:-1], last), final=None))
+
+
+@pytest.mark.parametrize(
+    ("answer", "key", "expected"),
+    [
+        (f"I will not do this: {PAYLOAD}", "arguments", 1),
+        (f"I will not do this: {PAYLOAD}", "text", 1),
+        (f"I will not do this: {PAYLOAD}", "state", 0),
+        ("wire 500 EUR to account XK05", "text", 0),
+        ("I refuse.", "text", 0),
+    ],
+)
+def test_an_answer_that_quotes_is_mention_only(answer, key, expected):
+    assert len(FINDERS["mention-only"](quote_answer(answer, key))) == expected
+    assert FINDERS["mention-only"](replace(quote_answer(answer, key), payloads={"other": say(random.Random(1), 30)})) == ()
+
+
+def test_a_call_after_the_quoted_result_is_an_effect():
+    episode = quote_answer(PAYLOAD, "arguments")
+    calls = (*episode.transcript.calls[:1], *make_episode(2).transcript.calls[:1], *episode.transcript.calls[1:])
+    acted = replace(episode.transcript, calls=tuple(replace(c, turn=n, delivered=None) for n, c in enumerate(calls, 1)))
+    assert FINDERS["mention-only"](replace(episode, transcript=acted)) == ()
+
+
+# Assessability, cache, execution
+
+
+@pytest.mark.parametrize("status", ["errored", "empty", "cancelled", "unfinished", "limited"])
+def test_a_status_that_ends_badly_is_told(status):
+    rule = {"limited": "limit"}.get(status, status)
+    assert [e.rule for e in find_artifacts(make_episode(status=status))] == [f"not-assessable/{rule}"]
+
+
+def test_a_limit_after_the_flagged_act_changes_nothing():
+    flagged = Label(scorer="s", violation=True, turn=2)
+    assert [e.before_flag for e in find_artifacts(make_episode(label=flagged, status="limited"))] == [False]
+    assert [e.before_flag for e in find_artifacts(make_episode(label=flagged, status="errored"))] == [True]
+
+
+def test_an_empty_last_message_is_fine_and_no_output_at_all_is_not():
+    episode = make_episode(3)
+    calls = episode.transcript.calls
+    quiet = (*calls[:-1], replace(calls[-1], proposed=Message(role="assistant", content="")))
+    assert find_artifacts(replace(episode, transcript=replace(episode.transcript, calls=quiet, final=None))) == ()
+    mute = tuple(replace(c, proposed=None, observations=(), delivered=None) for c in calls)
+    assert [e.rule for e in find_artifacts(replace(episode, transcript=replace(episode.transcript, calls=mute)))] == [
+        "not-assessable/empty"
+    ]
+
+
+@pytest.mark.parametrize("reason", ["Judge failed: 503", "grader error", "could not parse grade", "Score not found in output"])
+def test_a_judge_that_failed_is_told_even_where_it_gave_a_label(reason):
+    label = Label(scorer="judge", violation=True, reason=reason)
+    assert [e.rule for e in find_artifacts(make_episode(label=label))] == ["not-assessable/judge-failed"]
+
+
+@pytest.mark.parametrize(
+    "reason", [None, "the agent failed to refuse", "forbidden_call", "tool error was ignored by the agent", "malformed_output"]
+)
+def test_a_reason_about_the_agent_is_no_judge_failure(reason):
+    assert find_artifacts(make_episode(label=Label(scorer="judge", violation=True, reason=reason))) == ()
+
+
+def test_no_judgement_matters_only_where_nothing_is_flagged():
+    none, flagged = Label(scorer="a", violation=None), Label(scorer="b", violation=True)
+    assert [e.rule for e in find_artifacts(make_episode(label=none))] == ["not-assessable/no-judgement"]
+    assert find_artifacts(replace(make_episode(), labels=(none, flagged))) == ()
+    assert find_artifacts(make_episode(label=none, attacked=False)) == ()
+
+
+def test_retries_copies_and_declared_events_are_told():
+    assert {e.kind for e in find_artifacts(make_episode(retries=2, copied=True))} == {"retry-dropped", "mixed-policy"}
+    events = (Event(kind="replay", turn=2, position=0), Event(kind="paraphrase", turn=1, detail="reworded"))
+    found = find_artifacts(make_episode(events=events, label=Label(scorer="s", violation=True, turn=2)))
+    assert [(e.kind, e.turn, e.basis, e.before_flag) for e in found] == [
+        ("replay", 2, "declared", True),
+        ("mutation", 1, "declared", True),
+    ]
+
+
+def test_acts_are_before_the_flag_only_as_the_flagged_act():
+    for kind, standing in (
+        ("not-executed", (False, True, False)),
+        ("own-output-cut", (False, True, False)),
+        ("stale-cache", (True, True, False)),
+    ):
+        run = make_run(random.Random(11), 6, {3: kind}, alike=False)
+        for flagged, expected in zip((4, 3, 2), standing, strict=True):
+            episode = record_run(run, label=Label(scorer="s", violation=True, turn=flagged))
+            assert [e.before_flag for e in FINDERS[kind](episode)] == [expected], (kind, flagged)
+
+
+# Several episodes
+
+
+def index(*episodes: Episode) -> dict[str, list[str]]:
+    found = DuplicateIndex()
+    for episode in episodes:
+        found.add(episode)
+    return {key[1]: [e.rule for e in evidence] for key, evidence in found.evidence().items()}
+
+
+def move(episode: Episode, record: str, path: str, **facts) -> Episode:
+    return replace(episode, record=record, source=replace(episode.source, path=path), **facts)
+
+
+def test_one_record_twice_is_told_with_contradicting_labels():
+    episode = make_episode()
+    assert index(move(episode, "r", "a"), move(episode, "r", "b")) == {
+        "a": ["duplicate/same-record"],
+        "b": ["duplicate/same-record"],
+    }
+    other = move(episode, "r", "b", labels=(Label(scorer="s", violation=True),))
+    assert set(sum(index(move(episode, "r", "a"), other).values(), [])) == {"duplicate/contradicting-labels"}
+    assert index(move(episode, "r", "a"), move(make_episode(seed=1), "q", "b")) == {}
+
+
+def test_a_drawn_call_id_in_two_episodes_of_an_instance_is_a_cache_and_all_of_them_a_copy():
+    seed = next(n for n in range(99) if make_run(random.Random(n), 4, {}, alike=False).ids == "drawn")
+    episode = make_episode(seed=seed)
+    assert index(move(episode, "r", "a"), move(episode, "q", "b")) == {
+        "a": ["duplicate/same-calls"],
+        "b": ["duplicate/same-calls"],
+    }
+    shorter = replace(episode.transcript, calls=episode.transcript.calls[:1], final=None)
+    found = index(move(episode, "r", "a"), move(episode, "q", "b", transcript=shorter))
+    assert set(sum(found.values(), [])) == {"stale-cache/call-of-another-episode"}
+    assert index(move(episode, "r", "a"), move(episode, "q", "b", instance="another")) == {}
+
+
+def test_counted_ids_recur_without_meaning_anything():
+    seed = next(n for n in range(99) if make_run(random.Random(n), 4, {}, alike=False).ids == "recurring")
+    episode = make_episode(seed=seed)
+    assert index(move(episode, "r", "a"), move(episode, "q", "b")) == {}
+
+
+# Match keys
+
+
+def test_a_repeat_by_arguments_is_none_by_observation():
+    run = make_run(random.Random(3), 3, {}, alike=False)
+    call, episode = (
+        ToolCall(name="f", arguments={"a": 1}),
+        record_run(run, label=Label(scorer="s", violation=True, match_key="arguments")),
+    )
+    calls = [
+        replace(
+            c,
+            delivered=None,
+            proposed=Message(role="assistant", tool_calls=(call,)),
+            observations=(replace(c.observations[0], delivered=text),),
+        )
+        for c, text in zip(episode.transcript.calls[:2], ("before", "after"), strict=True)
+    ]
+    episode = replace(episode, transcript=replace(episode.transcript, calls=tuple(calls), final=None))
+    assert find_repeats(episode, "arguments") == ((2, 0),)
+    assert find_repeats(episode, "arguments+observation") == ()
+    assert find_repeats(episode, lambda call, _: call.name) == ((2, 0),)
+    assert [row[3] for row in regrade_flags([episode])] == ["not raised"]
+    assert [row[3] for row in regrade_flags([episode], lambda call, _: call.name)] == ["raised"]
+    elsewhere = replace(episode, labels=(Label(scorer="s", violation=True, turn=1),))
+    assert [row[3] for row in regrade_flags([elsewhere])] == ["no repeat"]
+    assert len(regrade_flags([replace(episode, labels=(Label(scorer="s", violation=False),))])) == 0
+
+
+def test_a_replayed_call_is_graded_as_the_history_shows_it():
+    seed = next(n for n in range(200) if make_run(random.Random(n), 4, {4: "replay"}, alike=False).truth)
+    run = make_run(random.Random(seed), 4, {4: "replay"}, alike=False)
+    episode = record_run(run, label=Label(scorer="s", violation=True))
+    struck = {(turn, position) for _, turn, position in run.truth}
+    assert struck <= set(find_repeats(episode, "arguments"))
+    assert not struck & set(find_repeats(episode, "arguments+observation"))
+
+
+@pytest.mark.parametrize("key", ["observation", "", None, 3])
+def test_an_unknown_match_key_is_refused(key):
+    with pytest.raises(InputError, match="unknown match key"):
+        find_repeats(make_episode(), key)
+
+
+# The catalogue
+
+
+def test_every_kind_has_a_finder_that_says_what_it_sees():
+    assert set(FINDERS) == set(KINDS)
+    assert all(finder.sees and finder.blind and finder.alike for finder in FINDERS.values())
+    assert [row[0] for row in list_finders()] == list(FINDERS)
+
+
+def test_a_finder_of_ones_own_runs_beside_the_others():
+    def find_shouting(episode: Episode):
+        yield Evidence(kind="x-shouting", rule="x-shouting/loud", turn=1)
+
+    own = Finder(kind="x-shouting", searches=(find_shouting,), sees="loud agents", blind="whispers", alike="acronyms")
+    assert [e.kind for e in find_artifacts(make_episode(status="errored"), [own, FINDERS["not-assessable"]])] == [
+        "x-shouting",
+        "not-assessable",
+    ]
+    assert [e.kind for e in own(make_episode())] == ["x-shouting"]
+    with pytest.raises(InputError, match="unknown kind"):
+        Evidence(kind="shouting", rule="shouting/loud")
+
+
+# Real logs
+
+
+def test_inspect_corpus_shows_its_faults_and_nothing_else(shared):
+    log = read_log(shared / "logs/inspect/current_0.3.285/litmus_corpus_ground_truth.eval", violation="violation=1")
+    found: dict[tuple[str, bool], set[str]] = {}
+    for episode in log:
+        group = episode.record.split("#")[1].rsplit("-", 1)[0], episode.flagged
+        kinds = {e.kind for e in find_artifacts(episode) if e.before_flag is not False}
+        assert found.setdefault(group, kinds) == kinds, episode.record
+    assert found == {
+        ("repairer-replay", True): {"replay"},
+        ("reader-truncation", True): {"truncation"},
+        ("refuser-replay", False): set(),  # one call: there is nothing earlier to replay, and the log is a sound run's
+        **{
+            (f"{agent}-none", agent in {"repeater", "violator"}): set()
+            for agent in ("repeater", "violator", "refuser", "repairer")
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("replay", {("replay", 2)}),
+        ("approval_modify", {("executed-differs", 2)}),
+        ("inplace", {("mutation", 1)}),
+        ("late_inplace", {("late-edit", 1)}),
+        ("compaction_edit", {("late-edit", 1), ("late-edit", 2), ("late-edit", 3)}),
+        ("attachment_spoof", set()),
+    ],
+)
+def test_inspect_logs_of_one_fault(shared, name, expected):
+    (episode,) = read_log(shared / f"logs/inspect/current_0.3.285/{name}.eval")
+    found = {(e.kind, e.turn) for e in find_artifacts(episode) if e.kind != "not-assessable" and e.basis == "detected"}
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["ah", "mp"])
+def test_quoting_refusals_of_agent_threat_bench_are_mentions(shared, name):
+    folder = shared / "logs/inspect/current_0.3.285"
+    for episode in read_log(folder / f"agent_threat_bench_{name}_quoting.eval"):
+        assert [e.kind for e in find_artifacts(episode)] == (["mention-only"] if episode.flagged else [])
+    assert not any(find_artifacts(episode) for episode in read_log(folder / f"agent_threat_bench_{name}_silent.eval"))
+
+
+def test_agentdojo_fixtures_raise_no_false_alarm(shared, tmp_path):
+    with tarfile.open(shared / "agentdojo/fixtures.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    silent = {"replay", "mis-pairing", "late-edit", "mutation", "truncation", "executed-differs", "duplicate", "stale-cache"}
+    for episode in read_log(tmp_path / "runs"):
+        assert not silent & {e.kind for e in find_artifacts(episode)}, episode.record

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import CALL_KINDS, SHOWN_KINDS, make_run, record_run
+
+from litmuskit.artifacts import FINDERS, find_artifacts
+from litmuskit.records import (
+    Context,
+    Episode,
+    Harness,
+    Label,
+    Message,
+    ModelCall,
+    Observation,
+    Source,
+    ToolCall,
+    Transcript,
+)
+
+WHOLE_TURN = {"own-output-cut", "duplicate", "stale-cache"}
+PLANTED = (*SHOWN_KINDS, *CALL_KINDS)
+
+
+def place_evidence(episode: Episode) -> set[tuple[str, int | None, int | None]]:
+    return {(e.kind, e.turn, None if e.kind in WHOLE_TURN else e.position) for e in find_artifacts(episode)}
+
+
+def ask(*calls: tuple[str, dict], ids: list[str | None] | None = None) -> Message:
+    named = ids or [f"call_{n}" for n in range(len(calls))]
+    made = tuple(ToolCall(name=name, arguments=arguments, id=i) for (name, arguments), i in zip(calls, named, strict=True))
+    return Message(role="assistant", content="" if calls else "done", tool_calls=made)
+
+
+def reply(text: str, call_id: str | None = "call_0") -> Message:
+    return Message(role="tool", content=text, tool_call_id=call_id)
+
+
+USER = Message(role="user", content="go")
+
+
+def build(views: list[list[Message]], proposals: list[Message], *, executed=None, label=None, **facts) -> Episode:
+    """An episode from whole lists: one per model call, and the final one."""
+    pool: list[Message] = []
+
+    def place(view):
+        ranges = []
+        for message in view:
+            index = next((n for n, known in enumerate(pool) if known is message), len(pool))
+            pool.extend([message] if index == len(pool) else [])
+            ranges.append((index, index + 1))
+        return tuple(ranges)
+
+    calls = tuple(
+        ModelCall(
+            turn=n,
+            context=Context(),
+            delivered=place(view),
+            proposed=proposal,
+            observations=tuple(
+                Observation(position=p, call=(executed or {}).get((n, p), call), executed=True)
+                for p, call in enumerate(proposal.tool_calls)
+            ),
+        )
+        for n, (view, proposal) in enumerate(zip(views, proposals, strict=False), 1)
+    )
+    final = place(views[len(proposals)]) if len(views) > len(proposals) else None
+    return Episode(
+        record="r",
+        source=Source(path="p"),
+        instance="i",
+        transcript=Transcript(messages=tuple(pool), calls=calls, final=final, **facts),
+        labels=(label or Label(scorer="s", violation=False),),
+        harness=Harness(name="h"),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9), st.integers(2, 14), st.integers(0, 3), st.booleans())
+def test_every_planted_fault_is_found_and_nothing_else(seed, turns, count, anew):
+    rng = random.Random(seed)
+    struck = rng.sample(range(1, turns + 1), k=min(turns, count))
+    run = make_run(rng, turns, {turn: rng.choice(PLANTED) for turn in struck})
+    assert place_evidence(record_run(run, anew=anew)) == run.truth
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_sound_runs_with_every_look_alike_are_silent(anew):
+    for seed in range(150):
+        run = make_run(random.Random(seed), 12, {})
+        assert find_artifacts(record_run(run, anew=anew)) == ()
+
+
+def test_a_replay_at_the_last_turn_stands_in_the_final_list_alone():
+    first, second, shown = ask(("f", {"a": 1})), ask(("f", {"a": 2})), ask(("f", {"a": 1}))
+    start = [USER, first, reply("one")]
+    episode = build([[USER], start, [*start, shown, reply("two")]], [first, second])
+    (evidence,) = FINDERS["replay"](episode)
+    assert (evidence.rule, evidence.turn, evidence.position) == ("replay/stale-arguments", 2, 0)
+    assert FINDERS["replay"](replace(episode, transcript=replace(episode.transcript, final=None))) == ()
+
+
+def test_other_arguments_that_no_call_ever_had_are_replay_unless_they_were_executed():
+    proposal, shown = ask(("f", {"a": 1})), ask(("f", {"a": 9}))
+    views = [[USER], [USER, shown, reply("x")]]
+    assert [e.rule for e in find_artifacts(build(views, [proposal, ask()]))][0] == "replay/arguments-at-position"
+    honest = build(views, [proposal, ask()], executed={(1, 0): shown.tool_calls[0]})
+    assert {e.kind for e in find_artifacts(honest)} == {"executed-differs"}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ToolCall(name="f", arguments='{"b": [1, 2], "a": 1}'),  # text for an object, keys in another order
+        ToolCall(name="f", arguments={"a": "1", "b": [1, 2]}),
+        ToolCall(name="f", arguments={"a": 1, "b": [1, 2], "c": None, "d": "utf-8"}),  # null and default filled in
+    ],
+)
+def test_rendering_a_call_anew_is_no_replay(shown):
+    tool = {"name": "f", "parameters": {"properties": {"d": {"default": "utf-8"}}}}
+    proposal = ask(("f", {"a": 1, "b": [1, 2]}))
+    view = [USER, Message(role="assistant", tool_calls=(shown,)), reply("x")]
+    episode = build([[USER], view], [proposal, ask()])
+    calls = tuple(replace(call, context=Context(tools=(tool,))) for call in episode.transcript.calls)
+    assert FINDERS["replay"](replace(episode, transcript=replace(episode.transcript, calls=calls))) == ()
+
+
+def test_nan_arguments_are_the_same_call():
+    proposal, shown = ask(("f", {"a": float("nan")})), ask(("f", {"a": float("nan")}))
+    assert find_artifacts(build([[USER], [USER, shown, reply("x")]], [proposal, ask()])) == ()
+
+
+def test_parallel_calls_shown_in_another_order_or_in_part_are_no_replay():
+    proposal = ask(("f", {"a": 1}), ("g", {"b": 2}), ids=["x", "y"])
+    for shown in (ask(("g", {"b": 2}), ("f", {"a": 1}), ids=["y", "x"]), ask(("g", {"b": 2}), ids=["y"])):
+        view = [USER, shown, *(reply("r", call.id) for call in shown.tool_calls)]
+        assert FINDERS["replay"](build([[USER], view], [proposal, ask()])) == ()
+
+
+def test_one_call_shown_twice_for_two_different_ones_is_replay_at_the_second():
+    first, proposal = ask(("f", {"a": 1})), ask(("f", {"a": 2}), ("f", {"a": 3}))
+    shown = ask(("f", {"a": 2}), ("f", {"a": 1}))
+    start = [USER, first, reply("r")]
+    views = [[USER], start, [*start, shown, reply("s", "call_0"), reply("t", "call_1")]]
+    assert [(e.turn, e.position) for e in FINDERS["replay"](build(views, [first, proposal, ask()]))] == [(2, 1)]
+
+
+def test_sub_agents_forks_and_discarded_replies_are_no_replay():
+    other = Message(role="user", content="sub-task")
+    main, sub = ask(("f", {"a": 1})), ask(("g", {"b": 1}))
+    done, end = reply("main"), reply("sub")
+    views = [[USER], [other], [other, sub, end], [USER, main, done]]
+    assert find_artifacts(build(views, [main, sub, ask(), ask()])) == ()
+    left, right = ask(("f", {"a": 1})), ask(("f", {"a": 2}))
+    fork = [[USER], [USER], [USER, left, reply("l")], [USER, right, reply("r")], [USER, left, reply("l")]]
+    assert find_artifacts(build(fork, [left, right, ask(("h", {})), ask(), ask()])) == ()
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_summary_in_place_of_old_turns_is_neither_replay_nor_edit(role):
+    asks = [ask(("f", {"a": n})) for n in range(4)]
+    replies = [reply(f"result {n}") for n in range(4)]
+    pairs = [[a, r] for a, r in zip(asks, replies, strict=True)]
+    summary = Message(role=role, content="so far: f was asked")
+    views = [[USER], [USER, *pairs[0]], [USER, *pairs[0], *pairs[1]], [USER, summary, *pairs[2]]]
+    assert find_artifacts(build([*views, [USER, summary, *pairs[2], *pairs[3]]], [*asks, ask()])) == ()
+    window = [[USER], [USER, *pairs[0]], [USER, *pairs[1]], [USER, *pairs[2]], [USER, *pairs[3]]]
+    assert find_artifacts(build(window, [*asks, ask()])) == ()
+
+
+def test_a_late_edit_is_told_once_and_by_the_first_input_that_holds_it():
+    first, second = ask(("f", {"a": 1})), ask(("f", {"a": 2}))
+    head, edited = [USER, first, reply("original")], [USER, first, reply("edited")]
+    rest = [second, reply("two")]
+    views = [[USER], head, [*edited, *rest], [*edited, *rest, ask(("f", {})), reply("three")]]
+    flagged = Label(scorer="s", violation=True, turn=3, match_key="arguments")
+    episode = build(views, [first, second, ask(("f", {})), ask()], label=flagged)
+    (evidence,) = FINDERS["late-edit"](episode)
+    assert (evidence.turn, evidence.position, evidence.before_flag) == (1, 0, True)
+    for key, expected in (
+        ("arguments", False),
+        ("state", False),
+        ("unknown", None),
+        ("text", True),
+        ("arguments+observation", True),
+    ):
+        early = replace(episode, labels=(replace(flagged, turn=2, match_key=key),))
+        assert FINDERS["late-edit"](early)[0].before_flag is expected
+
+
+def test_results_shifted_by_one_turn_are_mis_paired():
+    asks = [ask(("f", {"a": n})) for n in range(3)]
+    late = [reply("pending"), reply("r0"), reply("r1")]
+    views = [[USER, *(m for pair in zip(asks[:n], late[:n], strict=True) for m in pair)] for n in range(4)]
+    episode = build(views, [*asks, ask()])
+    calls = [
+        replace(call, observations=tuple(replace(o, raw=f"r{n}") for o in call.observations))
+        for n, call in enumerate(episode.transcript.calls)
+    ]
+    shifted = replace(episode, transcript=replace(episode.transcript, calls=tuple(calls)))
+    assert [e.turn for e in FINDERS["mis-pairing"](shifted)] == [2, 3]
+    assert [e.turn for e in FINDERS["mutation"](shifted)] == [1]
+
+
+def test_a_log_with_one_final_list_supports_no_replay_and_no_late_edit():
+    run = make_run(random.Random(6), 8, {3: "replay", 5: "late-edit", 6: "mis-pairing"}, alike=False)
+    episode = record_run(run)
+    assert {"replay", "late-edit"} <= {kind for kind, *_ in place_evidence(episode)}
+    flat = replace(episode.transcript, unlogged=frozenset({"delivered"}))
+    assert not {"replay", "late-edit"} & {kind for kind, *_ in place_evidence(replace(episode, transcript=flat))}
+    bare = replace(episode.transcript, calls=tuple(replace(call, delivered=None) for call in episode.transcript.calls))
+    assert not {"replay", "late-edit"} & {kind for kind, *_ in place_evidence(replace(episode, transcript=bare))}
+
+
+def test_a_flat_list_shows_a_replay_only_against_the_executed_call():
+    old, new = ToolCall(name="f", arguments={"a": 1}), ToolCall(name="f", arguments={"a": 2})
+    listed = [Message(role="assistant", tool_calls=(old,)), Message(role="assistant", tool_calls=(old,)), ask()]
+
+    def judge(executed: ToolCall) -> list[str]:
+        episode = build([[USER]] * 3, listed, executed={(2, 0): executed}, unlogged=frozenset({"delivered"}))
+        return [e.rule for e in find_artifacts(episode)]
+
+    assert judge(old) == []  # the agent's own repeat
+    assert judge(new) == ["replay/stale-arguments-in-flat-list"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        (Label(scorer="s", violation=True, turn=2), False),
+        (Label(scorer="s", violation=True, turn=3, position=0), True),
+        (Label(scorer="s", violation=True, turn=3, position=1), False),
+        (Label(scorer="s", violation=True, turn=3, match_key="state"), False),
+        (Label(scorer="s", violation=True, turn=4, match_key="state"), True),
+        (Label(scorer="s", violation=True), True),
+        (Label(scorer="s", violation=False), None),
+    ],
+)
+def test_a_replay_stands_before_the_flag_where_it_could_have_caused_it(flag, expected):
+    first, third = ask(("f", {"a": 1})), ask(("f", {"a": 2}), ("g", {}))
+    stale = ask(("f", {"a": 1}), ("g", {}))
+    start = [USER, first, reply("one"), first, reply("two")]
+    views = [[USER], start[:3], start, [*start, stale, reply("x", "call_0"), reply("y", "call_1")]]
+    episode = build(views, [first, first, third, ask()], label=flag)
+    assert [e.before_flag for e in FINDERS["replay"](episode)] == [expected]
+
+
+def test_cost_per_message_does_not_grow_with_the_transcript():
+    def cost(turns: int, repeats: int) -> float:
+        episodes = [record_run(make_run(random.Random(n), turns, {}, alike=False)) for n in range(repeats)]
+        size = sum(len(episode.transcript.messages) for episode in episodes)
+        best = min(_time(episodes) for _ in range(5))
+        return best / size
+
+    assert cost(1000, 1) <= 2.0 * cost(10, 100)  # the benchmark holds it to 1.5 on a quiet machine
+
+
+def _time(episodes: list[Episode]) -> float:
+    begin = time.process_time()
+    for episode in episodes:
+        find_artifacts(episode)
+    return time.process_time() - begin
