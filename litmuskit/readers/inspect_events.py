@@ -157,11 +157,10 @@ def _read_input(event: SampleEvent, pool: MessagePool, number: int) -> Ranges:
 
 
 def _list_later(turns: Sequence[_Turn], final: Ranges) -> list[Ranges]:
-    """What the same agent was shown next, per turn."""
-    later: list[Ranges] = []
-    following = dict[str | None, Ranges]()
+    """What the same agent was shown next, per turn; the final list is that of the agent who spoke last."""
+    later, following = list[Ranges](), {turns[-1].event.span_id: final} if turns else {}
     for turn in reversed(turns):
-        later.append(following.get(turn.event.span_id, final))
+        later.append(following.get(turn.event.span_id, ()))
         following[turn.event.span_id] = turn.ranges
     return later[::-1]
 

@@ -1,0 +1,595 @@
+"""Inspect logs made here: every form of the format, every class of damage, and what a run can do to a history."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import io
+import json
+import struct
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litmuskit import errors
+from litmuskit.artifacts import find_artifacts
+from litmuskit.readers import read_log
+from litmuskit.stimulus import fingerprint, fingerprint_turns
+
+LONG = "You are careful. " * 20
+HASH = "0123456789abcdef0123456789abcdef"
+TOOL = {"name": "read", "description": "Read.", "parameters": {"type": "object", "properties": {}}}
+
+
+def make_call(ident: str, name: str = "read", **arguments: Any) -> dict[str, Any]:
+    return {"id": ident, "function": name, "arguments": arguments, "type": "function"}
+
+
+def make_sample(
+    turns: list[tuple[list[dict], list[str]]], *, ident: Any = "s", epoch: int = 1, value: Any = 1
+) -> dict[str, Any]:
+    """A sample in which each turn proposes calls and each call returns a text; the last turn only answers."""
+    pool = [
+        {"id": "m-system", "role": "system", "content": f"attachment://{HASH}"},
+        {"id": "m-user", "role": "user", "content": "go", "source": "input"},
+    ]
+    events: list[dict[str, Any]] = [
+        {"event": "span_begin", "id": "solve", "type": "solver", "name": "solve", "span_id": "solve"}
+    ]
+    for number, (calls, results) in enumerate([*turns, ([], [])], 1):
+        said = {"id": f"m-{number}", "role": "assistant", "content": f"turn {number}", "tool_calls": calls}
+        output = {"model": "m", "choices": [{"message": said, "stop_reason": "tool_calls" if calls else "stop"}]}
+        model = {
+            "event": "model",
+            "span_id": "solve",
+            "model": "m",
+            "input": [],
+            "input_refs": [[0, len(pool)]],
+            "tools": [TOOL],
+        }
+        events.append({**model, "tool_choice": "auto", "config": {"temperature": 0.5, "max_connections": 4}, "output": output})
+        pool.append(said)
+        for call, text in zip(calls, results, strict=True):
+            told = {"event": "tool", "span_id": "solve", "id": call["id"], "function": call["function"]}
+            ident_ = f"m-{number}-{call['id']}"
+            events.append({**told, "arguments": call["arguments"], "result": text, "message_id": ident_})
+            pool.append(
+                {"id": ident_, "role": "tool", "content": text, "tool_call_id": call["id"], "function": call["function"]}
+            )
+    final = [{**pool[0], "content": LONG}, *copy.deepcopy(pool[1:])]
+    return {
+        "id": ident,
+        "epoch": epoch,
+        "input": "go",
+        "messages": final,
+        "events": events,
+        "events_data": {"messages": pool[:-1], "calls": []},
+        "attachments": {HASH: LONG},
+        "scores": {"violation": {"value": value, "explanation": "forbidden call"}},
+        "started_at": "2026-11-30T10:00:01+00:00",
+    }
+
+
+def make_header(samples: int = 1, **more: Any) -> dict[str, Any]:
+    spec = {"task": "made", "model": "m", "created": "2026-11-30T10:00:00+00:00", "packages": {"inspect_ai": "0.3.285"}}
+    spec |= {"dataset": {"samples": samples, "sample_ids": [f"s{i}" for i in range(samples)]}, "config": {"epochs": 1}}
+    stats = {"started_at": "2026-11-30T10:00:00+00:00"}
+    return {"version": 2, "status": "success", "eval": spec, "results": {"total_samples": samples}, "stats": stats, **more}
+
+
+SIMPLE = make_sample([([make_call("c1", path="a")], ["one"]), ([make_call("c2", path="b")], ["two"])])
+
+
+def squeeze(text: bytes, method: int) -> bytes:
+    if method == 8:
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(text) + packer.flush()
+    if method == 93:  # two frames, as Inspect writes what it appends
+        half = len(text) // 2
+        return zstandard.compress(text[:half]) + zstandard.compress(text[half:])
+    return text
+
+
+def pack(path: Path, members: list[tuple[str, bytes]], method: int = 93, prefix: bytes = b"", **lies: Any) -> Path:
+    """A zip written by hand, so that it can lie: about its method, sizes, checksum or flags."""
+    out, directory = io.BytesIO(), b""
+    out.write(prefix)
+    for name, text in members:
+        packed, offset = squeeze(text, method), out.tell() - len(prefix)
+        size, crc = lies.get("size", len(text)), lies.get("crc", zlib.crc32(text))
+        shared = struct.pack(
+            "<HHHHHIII", 20, lies.get("flags", 0x800), lies.get("method", method), 0, 33, crc, len(packed), size
+        )
+        encoded = name.encode()
+        out.write(b"PK\x03\x04" + shared + struct.pack("<HH", len(encoded), 0) + encoded + packed)
+        entry = b"PK\x01\x02" + struct.pack("<H", 20) + shared
+        directory += entry + struct.pack("<HHHHHII", len(encoded), 0, 0, 0, 0, 0, offset) + encoded
+    start = out.tell() - len(prefix)
+    end = struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory), start, 0)
+    out.write(directory + b"PK\x05\x06" + end)
+    path.write_bytes(out.getvalue())
+    return path
+
+
+def write_eval(path: Path, *samples: Any, header: Any = None, method: int = 93, **lies: Any) -> Path:
+    held = [
+        (f"samples/{n}_epoch_1.json", text if isinstance(text, bytes) else json.dumps(text).encode())
+        for n, text in enumerate(samples)
+    ]
+    head = json.dumps(make_header(len(samples)) if header is None else header).encode()
+    return pack(path, [*held, ("header.json", head)], method, **lies)
+
+
+def read(path: Path, **more: Any) -> list:
+    return list(read_log(path, **{"violation": "violation=1", **more}))
+
+
+def change(sample: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(sample), **keys}
+
+
+def change_events(sample: dict[str, Any], kind: str, **keys: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(sample)
+    for event in changed["events"]:
+        if event["event"] == kind:
+            event.update(keys)
+    return changed
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, *samples: Any, header: Any = None) -> Path:
+    path.write_text(json.dumps({**(header or make_header(len(samples))), "samples": list(samples)}))
+    return path
+
+
+def make_unpooled(sample: dict[str, Any]) -> dict[str, Any]:
+    flat = copy.deepcopy(sample)
+    pool = flat.pop("events_data")["messages"]
+    for event in flat["events"]:
+        if event["event"] == "model":
+            ((start, stop),) = event.pop("input_refs")
+            event["input"] = pool[start:stop]
+    return flat
+
+
+def make_first_form(sample: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(make_unpooled(sample)).replace("attachment://", "tc://")
+    first = json.loads(text)
+    return {**first, "transcript": {"events": first.pop("events"), "content": first.pop("attachments")}}
+
+
+def make_pooled_3(sample: dict[str, Any]) -> dict[str, Any]:
+    third = copy.deepcopy(sample)
+    return {**third, "message_pool": third.pop("events_data")["messages"]}
+
+
+def chunk(sample: dict[str, Any]) -> list[tuple[str, bytes]]:
+    whole = copy.deepcopy(sample)
+    pool, events = whole.pop("events_data")["messages"], whole.pop("events")
+    pool = [*pool, whole.pop("messages")[-1]]
+    events = json.loads(json.dumps(events).replace(HASH, "0"))
+    pool = json.loads(json.dumps(pool).replace(HASH, "0"))
+    whole |= {"message_refs": [[0, len(pool)]], "attachments": {}}
+    parts = {"sample": whole, "messages/0": pool[:2], "messages/2": pool[2:], "events/0": events, "attachments/0": [LONG]}
+    return [(f"samples/s_epoch_1/{name}.json", json.dumps(part).encode()) for name, part in parts.items()]
+
+
+def test_every_form_shows_the_same(tmp_path: Path) -> None:
+    head = json.dumps(make_header()).encode()
+    forms = [write_eval(tmp_path / f"m{method}.eval", SIMPLE, method=method) for method in (0, 8, 93)]
+    forms.append(write_json(tmp_path / "plain.json", SIMPLE))
+    forms.append(write_json(tmp_path / "unpooled.json", make_unpooled(SIMPLE)))
+    forms.append(write_json(tmp_path / "first.json", make_first_form(SIMPLE)))
+    forms.append(write_json(tmp_path / "third.json", make_pooled_3(SIMPLE), header=make_header(version=3)))
+    forms.append(pack(tmp_path / "chunked.eval", [*chunk(SIMPLE), ("header.json", head)]))
+    forms.append(write_eval(tmp_path / "junk.eval", SIMPLE, prefix=b"<html>not html</html>"))
+    (tmp_path / "zipped.json.gz").write_bytes(gzip.compress((tmp_path / "plain.json").read_bytes()))
+    (tmp_path / "zipped.eval.gz").write_bytes(gzip.compress((tmp_path / "m93.eval").read_bytes()))
+    forms += [tmp_path / "zipped.json.gz", tmp_path / "zipped.eval.gz"]
+    shown = []
+    for path in forms:
+        (episode,) = read(path)
+        assert episode.record == f"{path.name.removesuffix('.gz')}#s#1"
+        assert [o.raw for c in episode.transcript.calls for o in c.observations] == ["one", "two"]
+        assert [o.delivered for c in episode.transcript.calls for o in c.observations] == ["one", "two"]
+        assert find_artifacts(episode) == ()
+        shown.append([turn.stimulus for turn in fingerprint_turns(episode.transcript)])
+    assert all(stimuli == shown[0] for stimuli in shown)
+    messages = [{"role": "user", "content": "go"}]
+    api = {"system": LONG, "tools": [TOOL], "opts": {"tool_choice": "auto"}, "messages": messages}
+    assert fingerprint(api).stimulus[-1] == shown[0][0]
+
+
+def test_a_log_in_an_archive_names_both(tmp_path: Path) -> None:
+    inner = write_eval(tmp_path / "run.eval", SIMPLE)
+    with tarfile.open(tmp_path / "runs.tar.gz", "w:gz") as archive:
+        archive.add(inner, "deep/run.eval")
+    (episode,) = read(tmp_path / "runs.tar.gz")
+    assert episode.record == "deep/run.eval#s#1"
+    assert str(episode.source).endswith("runs.tar.gz!deep/run.eval!samples/0_epoch_1.json")
+
+
+def test_decoding_is_apart_from_the_stimulus(tmp_path: Path) -> None:
+    (plain,) = read(write_eval(tmp_path / "a.eval", SIMPLE))
+    (hot,) = read(write_eval(tmp_path / "b.eval", change_events(SIMPLE, "model", config={"temperature": 2.0})))
+    (forced,) = read(write_eval(tmp_path / "c.eval", change_events(SIMPLE, "model", tool_choice="any")))
+    assert plain.transcript.calls[0].context.decode == {"model": "m", "temperature": 0.5}
+    stimuli = [fingerprint_turns(e.transcript)[0].stimulus for e in (plain, hot, forced)]
+    assert stimuli[0] == stimuli[1] != stimuli[2]
+
+
+# --- what a run can do ----------------------------------------------------------------------------------------------
+
+
+def test_recurring_ids_are_joined_in_order(tmp_path: Path) -> None:
+    same = make_sample(
+        [([make_call("c", path="a"), make_call("c", path="b")], ["one", "two"]), ([make_call("c", path="c")], ["three"])]
+    )
+    for message in same["events_data"]["messages"]:
+        message.pop("id")
+    (episode,) = read(write_eval(tmp_path / "a.eval", same))
+    seen = [
+        (o.position, o.call.arguments["path"], o.raw, o.delivered) for c in episode.transcript.calls for o in c.observations
+    ]
+    assert seen == [(0, "a", "one", "one"), (1, "b", "two", "two"), (0, "c", "three", "three")]
+
+
+def test_a_replay_at_the_last_turn_stands_in_the_final_list(tmp_path: Path) -> None:
+    faulty = copy.deepcopy(SIMPLE)
+    faulty["events"] = faulty["events"][:-1]
+    faulty["messages"] = faulty["messages"][:-1]
+    faulty["messages"][4]["tool_calls"][0]["arguments"] = {"path": "a"}
+    (episode,) = read(write_eval(tmp_path / "a.eval", faulty))
+    assert {(one.kind, one.turn) for one in find_artifacts(episode)} == {("replay", 2)}
+
+
+def test_a_prettified_last_message_is_no_replay(tmp_path: Path) -> None:
+    pretty = make_sample([([make_call("c1", path="a"), make_call("c2", "submit", answer="x")], ["one", "x"])])
+    pretty["events"] = pretty["events"][:-1]
+    pretty["messages"] = pretty["messages"][:4]
+    pretty["messages"][2] |= {"content": "turn 1\n\nx", "tool_calls": [make_call("c1", path="a")]}
+    (episode,) = read(write_eval(tmp_path / "a.eval", pretty))
+    assert find_artifacts(episode) == ()
+
+
+def test_judges_are_no_turns_and_sub_agents_are(tmp_path: Path) -> None:
+    model = copy.deepcopy(next(event for event in SIMPLE["events"] if event["event"] == "model"))
+    judge = [
+        {"event": "span_begin", "id": "scorers", "type": "scorers", "span_id": "scorers"},
+        {"event": "span_begin", "id": "judge", "parent_id": "scorers", "type": "scorer", "span_id": "judge"},
+        {**model, "span_id": "judge"},
+    ]
+    inner = [
+        {"event": "span_begin", "id": "call", "parent_id": "solve", "type": "tool", "span_id": "call"},
+        {"event": "span_begin", "id": "sub", "parent_id": "call", "type": "agent", "span_id": "sub"},
+        {**model, "span_id": "sub"},
+        {**model, "span_id": "call", "tools": []},
+    ]
+    nested = change(SIMPLE, events=[*SIMPLE["events"][:3], *inner, *SIMPLE["events"][3:], *judge])
+    (episode,) = read(write_eval(tmp_path / "a.eval", nested))
+    assert len(episode.transcript.calls) == len(read(write_eval(tmp_path / "b.eval", SIMPLE))[0].transcript.calls) + 1
+    assert [len(call.observations) for call in episode.transcript.calls] == [1, 0, 1, 0]
+    steps = [
+        {"event": "step", "action": "begin", "type": "scorer"},
+        {**model, "span_id": None},
+        {"event": "step", "action": "end", "type": "scorer"},
+    ]
+    (old,) = read(write_eval(tmp_path / "c.eval", change(SIMPLE, events=[*SIMPLE["events"], *steps])))
+    assert len(old.transcript.calls) == 3
+
+
+def test_what_a_tool_a_user_or_the_agent_wrote_is_literal(tmp_path: Path) -> None:
+    reference = f"attachment://{HASH}"
+    spoof = make_sample([([make_call("c1", path=reference)], [reference]), ([make_call("c2")], ["two"])])
+    spoof["input"] = spoof["events_data"]["messages"][1]["content"] = reference
+    spoof["messages"][3]["content"] = LONG  # what Inspect's own recorder makes of it
+    (episode,) = read(write_eval(tmp_path / "a.eval", spoof))
+    shown = episode.transcript.delivered(3)
+    assert [m.content for m in shown if m.role in {"user", "tool"}] == [reference, reference, "two"]
+    assert shown[1].tool_calls[0].arguments == {"path": reference}
+    assert episode.transcript.calls[0].observations[0].call.arguments == {"path": reference}
+    assert episode.transcript.calls[0].context.system == LONG
+    assert find_artifacts(episode) == ()
+
+
+def test_a_genuine_reference_beside_a_spoof_is_resolved(tmp_path: Path) -> None:
+    mixed = make_sample([([make_call("c")], [LONG]), ([make_call("c")], [f"attachment://{HASH}"])])
+    mixed["events_data"]["messages"][3]["content"] = f"attachment://{HASH}"
+    (episode,) = read(write_eval(tmp_path / "a.eval", mixed))
+    assert [m.content for m in episode.transcript.delivered(3) if m.role == "tool"] == [LONG, f"attachment://{HASH}"]
+
+
+def test_one_long_text_shown_often_is_held_once(tmp_path: Path) -> None:
+    often = make_sample([([make_call(f"c{n}", path=str(n))], [LONG]) for n in range(50)])
+    for message in often["events_data"]["messages"]:
+        if message["role"] == "tool":
+            message["content"] = f"attachment://{HASH}"
+    (episode,) = read(write_eval(tmp_path / "a.eval", often))
+    pool = episode.transcript.messages
+    assert len({id(m.content) for m in pool[: len(often["events_data"]["messages"])] if m.role == "tool"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "raw"),
+    [
+        ("x", "x"),
+        (5, "5"),
+        (True, "True"),
+        (1.5, "1.5"),
+        ([{"text": "a"}, {"text": "b"}], "a\nb"),
+        ([{"image": "data:"}], None),
+    ],
+)
+def test_results_are_read_as_inspect_shows_them(tmp_path: Path, result: Any, raw: str | None) -> None:
+    (episode,) = read(write_eval(tmp_path / "a.eval", change_events(SIMPLE, "tool", result=result)))
+    assert episode.transcript.calls[0].observations[0].raw == raw
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "limit"),
+    [
+        ({"error": {"message": "boom"}}, "errored", None),
+        ({"limit": {"type": "token", "limit": 5}}, "limited", "token"),
+        ({"limit": {"type": "operator", "limit": 1}}, "cancelled", "operator"),
+        ({"events": []}, "empty", None),
+        ({}, "finished", None),
+    ],
+)
+def test_how_a_sample_ended(tmp_path: Path, keys: dict[str, Any], status: str, limit: str | None) -> None:
+    (episode,) = read(write_eval(tmp_path / "a.eval", change(SIMPLE, **keys)))
+    assert (episode.status, episode.limit) == (status, limit)
+
+
+def test_a_cancelled_run_is_not_called_finished(tmp_path: Path) -> None:
+    unscored = change(SIMPLE, scores={})
+    (episode,) = read(write_eval(tmp_path / "a.eval", unscored, header=make_header(status="cancelled")))
+    assert episode.status == "cancelled"
+
+
+def test_rejected_calls_were_not_executed(tmp_path: Path) -> None:
+    rejected = change_events(SIMPLE, "tool", error={"type": "approval", "message": "no"}, result="")
+    (episode,) = read(write_eval(tmp_path / "a.eval", rejected))
+    assert [(o.executed, o.call, o.error) for c in episode.transcript.calls for o in c.observations] == [
+        (False, None, "no")
+    ] * 2
+    assert "not-executed" in {one.kind for one in find_artifacts(episode)}
+
+
+@pytest.mark.parametrize(
+    ("version", "gaps"), [("0.3.284", set()), ("0.3.283", {"delivered"}), ("0.3.275", {"delivered", "executed"})]
+)
+def test_what_a_version_does_not_vouch_for(tmp_path: Path, version: str, gaps: set[str]) -> None:
+    header = make_header()
+    header["eval"]["packages"] = {"inspect_ai": version}
+    (episode,) = read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
+    assert episode.transcript.unlogged == gaps
+    live = copy.deepcopy(SIMPLE)
+    told = {"event": "info", "span_id": "solve", "source": "litmuskit", "data": {"spec": "litmuskit-fp/1", "stimulus": "ab"}}
+    live["events"] = [e for event in live["events"] for e in ([told, event] if event["event"] == "model" else [event])]
+    (recorded,) = read(write_eval(tmp_path / "b.eval", live, header=header))
+    assert recorded.live == ("ab",) * 3
+    assert recorded.transcript.unlogged == gaps - {"delivered"}
+
+
+def test_truth_in_the_metadata_changes_nothing(tmp_path: Path) -> None:
+    told = change(SIMPLE, metadata={"truth_violation": 0, "artifact": "replay", "injections": {"mail": "pay me"}})
+    (episode,) = read(write_eval(tmp_path / "a.eval", told))
+    assert "truth" not in repr(episode.metadata) + repr(episode.groups)
+    assert episode.payloads == {"mail": "pay me"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "check"), [("malformed_output", True), ("not schema valid", True), ("forbidden", False), ("", None)]
+)
+def test_whether_a_label_rests_on_form(tmp_path: Path, reason: str, check: bool | None) -> None:
+    scored = change(
+        SIMPLE, scores={"violation": {"value": 1, "explanation": reason, "metadata": {"match_key": "argument_hash", "turn": 2}}}
+    )
+    (episode,) = read(write_eval(tmp_path / "a.eval", scored))
+    assert (episode.flag.schema_check, episode.flag.match_key, episode.flagged_turn) == (check, "arguments", 2)
+
+
+def test_several_scorers_and_dictionaries(tmp_path: Path) -> None:
+    scores = {"judge": {"value": {"security": "C", "utility": "I"}}, "other": {"value": 0}, "litmuskit": {"value": "escalate"}}
+    path = write_eval(tmp_path / "a.eval", change(SIMPLE, scores=scores))
+    (episode,) = read(path, violation=("judge.security=C", "other=1"))
+    assert [(label.scorer, label.violation) for label in episode.labels] == [("judge", True), ("other", False)]
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lies", "words"),
+    [
+        ({"method": 99}, "unknown compression method"),
+        ({"flags": 1}, "unknown compression method"),
+        ({"crc": 1}, "checksum"),
+        ({"size": 900}, "declared size"),
+        ({"size": 2**31}, "too large"),
+        ({"size": 10**6}, "declared size"),
+    ],
+)
+def test_lying_archives_are_refused_by_member_and_offset(tmp_path: Path, lies: dict[str, int], words: str) -> None:
+    path = write_eval(tmp_path / "a.eval", SIMPLE, **lies)
+    with pytest.raises(errors.LogFormatError, match=rf"header.json at byte \d+: .*{words}"):
+        read(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 4000), st.integers(0, 255), st.integers(1, 4000))
+def test_damaged_bytes_give_typed_errors_or_the_same_episode(tmp_path_factory: Any, at: int, byte: int, cut: int) -> None:
+    path = write_eval(tmp_path_factory.mktemp("made") / "a.eval", SIMPLE)
+    whole = path.read_bytes()
+    for damaged in (whole[: at % len(whole)] + bytes([byte]) + whole[at % len(whole) + 1 :], whole[: -(cut % len(whole) or 1)]):
+        path.write_bytes(damaged)
+        try:
+            episodes = read(path)
+        except errors.InputError:
+            continue
+        assert [e.transcript.calls[0].observations[0].raw for e in episodes] in (["one"], [])
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        (b"{", "not an Inspect log"),
+        (b"[]", "not an Inspect log"),
+        (b"{}", "missing required field `id`"),
+        (b"[" * 100_000, "not an Inspect log"),
+        (b'{"id": "s", "epoch": ' + b"9" * 6000 + b"}", "not an Inspect log"),
+        (change(SIMPLE, messages={"role": "user"}), "not an Inspect log"),
+        (change(SIMPLE, attachments={}), "a text is missing"),
+        (change(SIMPLE, events_data={"messages": []}), "outside the message pool"),
+        (change_events(SIMPLE, "model", input_refs=[[-1, 2]]), "outside the message pool"),
+        (change_events(SIMPLE, "model", input_refs=[[3, 1]]), "outside the message pool"),
+        (change_events(SIMPLE, "model", input_refs=[[0, 10**12]]), "outside the message pool"),
+        (change_events(SIMPLE, "model", input_refs=[]), "input is not in the log"),
+        (change_events(SIMPLE, "model", tools="read"), "not an Inspect log"),
+        (change(SIMPLE, scores={"violation": 1}), "'violation': not a score"),
+        (change(SIMPLE, scores={"violation": {"value": [1] * 1000}}), "scorer 'violation'.*list of 1,000"),
+    ],
+)
+def test_malformed_samples_are_failures_and_the_rest_is_read(tmp_path: Path, sample: Any, words: str) -> None:
+    path = write_eval(tmp_path / "a.eval", sample, SIMPLE)
+    with pytest.raises(errors.InputError, match=f"0_epoch_1.json.*{words}"):
+        read(path)
+    log = read_log(path, violation="violation=1", keep_going=True)
+    assert len(list(log)) == 1
+    assert len(log.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ([], "not an Inspect log"),
+        ({}, "not an Inspect log"),
+        (make_header(version=9), "newer log format"),
+        (make_header(samples=6), "promises 5 more samples than the log holds"),
+        (make_header(samples=4, results=None, status="cancelled"), "promises 3 more"),
+    ],
+)
+def test_headers_that_are_wrong_or_promise_more(tmp_path: Path, header: Any, words: str) -> None:
+    with pytest.raises(errors.LogFormatError, match=words):
+        read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
+
+
+@pytest.mark.parametrize("packages", [None, 5, [], {"inspect_ai": None}, {"inspect_ai": "x"}])
+def test_an_odd_header_is_read_as_the_oldest(tmp_path: Path, packages: Any) -> None:
+    header = make_header()
+    header["eval"] |= {"packages": packages, "metadata": 3, "dataset": [], "config": None}
+    (episode,) = read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
+    assert episode.transcript.unlogged == {"delivered", "executed"}
+
+
+def test_a_run_without_a_header_is_unfinished(tmp_path: Path) -> None:
+    start = json.dumps({"version": 2, "eval": make_header(3)["eval"], "plan": {}}).encode()
+    members = [("samples/0_epoch_1.json", json.dumps(SIMPLE).encode()), ("_journal/start.json", start)]
+    (episode,) = read(pack(tmp_path / "a.eval", members))
+    assert episode.status == "unfinished"
+    with pytest.raises(errors.LogFormatError, match=r"neither header\.json"):
+        read(pack(tmp_path / "b.eval", members[:1]))
+
+
+def test_a_missing_chunk_is_named(tmp_path: Path) -> None:
+    members = [member for member in chunk(SIMPLE) if "messages/0" not in member[0]]
+    path = pack(tmp_path / "a.eval", [*members, ("header.json", json.dumps(make_header()).encode())])
+    with pytest.raises(errors.LogFormatError, match=r"messages/2\.json: a chunk is missing before"):
+        read(path)
+
+
+def test_names_with_dots_are_only_names(tmp_path: Path) -> None:
+    text = json.dumps(SIMPLE).encode()
+    names = [
+        "samples/../../up_epoch_1.json",
+        "samples/..\\..\\up_epoch_1.json",
+        "../up.json",
+        "C:\\up",
+        "samples/s_epoch_1.json",
+    ]
+    path = pack(
+        tmp_path / "deep.eval", [*((name, text) for name in names), ("header.json", json.dumps(make_header(3)).encode())]
+    )
+    before = sorted(tmp_path.parent.rglob("*"))
+    assert len(read(path)) == 3
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_tool_free_logs_are_out_of_scope(tmp_path: Path) -> None:
+    chat = change_events(make_sample([]), "model", tools=[])
+    with pytest.raises(errors.OutOfScopeError, match="no tool loop"):
+        read(write_eval(tmp_path / "a.eval", chat, chat))
+    assert len(read(write_eval(tmp_path / "b.eval", chat, SIMPLE))) == 2
+
+
+def test_an_atif_trajectory_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"schema_version": "ATIF-v1.4", "session_id": "x", "steps": []}))
+    with pytest.raises(errors.OutOfScopeError, match="ATIF trajectory"):
+        read(tmp_path / "run.json")
+
+
+# --- the shared hostile files ---------------------------------------------------------------------------------------
+
+
+HOSTILE = {
+    "zipbomb_deflate": "too large",
+    "zipbomb_lying_size": "declared size",
+    "zip_slip": 3,
+    "zip_prefix_junk": 1,
+    "zstd_member_garbage": "cannot be read",
+    "unknown_method_99": "unknown compression method",
+    "crc_mismatch": "checksum",
+    "header_without_samples": "promises 5 more",
+    "header_is_a_list": "not an Inspect log",
+    "not_a_log_pickle": "cannot be read",
+    "duplicate_member": 1,
+    "huge_int": 1,
+    "nan_infinity": 1,
+    "nul_and_c0": 1,
+    "input_refs_out_of_range": "outside the message pool",
+    "attachment_amplification": 1,
+    "score_value_1e6_list": "'violation': not a judgement",
+    "missing_keys_sample": "missing required field",
+    "empty": "empty",
+    "display_html": 3,
+    "display_ansi_osc": 3,
+    "display_csv_formula": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    with tarfile.open(shared / "hostile" / "hostile_sample.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "hostile"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files(hostile: Path, name: str) -> None:
+    expected = HOSTILE[name]
+    if isinstance(expected, str):
+        with pytest.raises(errors.InputError, match=expected):
+            read(hostile / f"{name}.eval")
+    else:
+        assert len(read(hostile / f"{name}.eval")) == expected
+    assert not Path("/tmp/lk_pickle_ran").exists()  # noqa: S108
+
+
+def test_the_last_hostile_copy_counts(hostile: Path) -> None:
+    (episode,) = read(hostile / "duplicate_member.eval")
+    assert (episode.flagged, episode.edited, episode.labels[0].value) == (False, True, 0)
+
+
+def test_the_hand_written_zip_is_a_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(write_eval(tmp_path / "a.eval", SIMPLE, method=8)) as archive:
+        assert archive.testzip() is None
