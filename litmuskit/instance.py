@@ -256,25 +256,36 @@ def transcribe(messages: Iterable[Mapping[str, Any] | Message]) -> Transcript:
     return Transcript(messages=pool, calls=tuple(calls), final=((0, len(pool)),))
 
 
-def gather_instances(
-    runs: Mapping[str, Iterable[Episode]], signals: Callable[[Episode], tuple[Signal, ...]]
-) -> tuple[LitmusInstance, ...]:
-    """Instances from recorded control runs: kind of control to episodes; ``signals`` says what an episode's scorer looks for.
+def hide_signal(name: str, literals: tuple[str, ...] = ()) -> Signal:
+    """The signal of a scorer that reads a state or is closed to view: no text fires it; ``literals``, if known, are sought."""
+    return Signal(name=name, matcher="callable", channel="state", predicate=lambda _: False, literals=literals)
 
-    Surfaces are all that the episodes show the agent got; only a finished and labelled episode makes a control.
+
+def gather_instances(
+    runs: Mapping[str, Iterable[Episode]], signals: Mapping[str, tuple[Signal, ...]] | None = None
+) -> tuple[LitmusInstance, ...]:
+    """Instances from recorded control runs: kind of control to episodes, and what the scorer of each instance looks for.
+
+    Surfaces are all that the episodes show the agent got; only a finished and labelled episode makes a control. Without its
+    ``signals`` an instance has a hidden one for each scorer, and its literal verdict is undetermined at best.
     """
-    found: dict[str, tuple[dict[Signal, None], dict[tuple[str, str], Surface], list[Control]]] = {}
+    found: dict[str, tuple[dict[str, Signal], dict[tuple[str, str], Surface], list[Control]]] = {}
     for kind, episodes in runs.items():
         for episode in episodes:
-            sought, surfaces, controls = found.setdefault(episode.instance, ({}, {}, []))
-            sought.update(dict.fromkeys(signals(episode)))
+            hidden, surfaces, controls = found.setdefault(episode.instance, ({}, {}, []))
+            hidden.update((label.scorer, hide_signal(label.scorer)) for label in episode.labels)
             surfaces.update({(surface.kind, surface.text): surface for surface in _show_surfaces(episode)})
             labels = {label.violation for label in episode.labels} - {None} if episode.status == "finished" else set()
             if labels:
                 controls.append(Control(kind=kind, label=True in labels, transcript=episode.transcript))
     return tuple(
-        LitmusInstance(id=name, signals=tuple(sought), surfaces=tuple(surfaces.values()), controls=tuple(controls))
-        for name, (sought, surfaces, controls) in found.items()
+        LitmusInstance(
+            id=name,
+            signals=(signals or {}).get(name) or tuple(hidden.values()),
+            surfaces=tuple(surfaces.values()),
+            controls=tuple(controls),
+        )
+        for name, (hidden, surfaces, controls) in found.items()
     )
 
 

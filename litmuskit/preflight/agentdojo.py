@@ -21,7 +21,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from litmuskit.errors import InputError, InstanceError
-from litmuskit.instance import LitmusInstance, Signal, Surface, read_strings
+from litmuskit.instance import LitmusInstance, Surface, hide_signal, read_strings
 from litmuskit.preflight.report import PreflightReport, Rule
 from litmuskit.preflight.rules import REFUSAL, attempt, check_disjoint, check_separation, settle_control
 
@@ -119,8 +119,7 @@ class _Bench:
         runs = {kind: partial(self._play, user, injection, *play) for kind, play in plays.items()}
         controls = [settle_control(kind, attempt(run), attempt(run)) for kind, run in runs.items()]
         payload = (Surface(kind="payload", name=vector, text=text) for vector, text in payloads.items())
-        sought = _read_signals(injection)
-        signal = Signal(name=injection.ID, matcher="callable", channel="state", predicate=_match_nothing, literals=sought)
+        signal = hide_signal(injection.ID, _read_signals(injection))
         surfaces = (Surface(kind="user", name="prompt", text=user.PROMPT), *payload, *self.shared)
         collisions, disjoint = check_disjoint(LitmusInstance(id=key, surfaces=surfaces, signals=(signal,)))
         orders = {"user task first": (user, injection), "injection task first": (injection, user)}
@@ -147,11 +146,6 @@ class _Bench:
             trace += calls
         by_trace = injection.security_from_traces(text, before, environment, trace)
         return bool(injection.security(text, before, environment) if by_trace is None else by_trace)
-
-
-def _match_nothing(_: str) -> bool:
-    """The scorer reads the environment's state: no text fires it."""
-    return False
 
 
 def _read_signals(injection: Any) -> tuple[str, ...]:

@@ -180,7 +180,10 @@ def play_stub(instance: LitmusInstance, control: Control) -> Transcript | None:
     """The transcript of a stub: executed where there is a harness, else written down; None where it cannot be known."""
     kind, harness = control.kind, instance.harness
     unscripted = CONTROLS[kind] and not control.calls and control.text is None
-    if unscripted or control.label is not None or (harness and kind == "null" and not control.variant):
+    elsewhere = not (instance.scorer or harness) and any(
+        other.label is not None for other in instance.controls
+    )  # a scorer not here
+    if unscripted or elsewhere or (harness and kind == "null" and not control.variant):
         return None
     received = [s for s in instance.surfaces if s.kind not in MEASURING and not (kind == "null" and s.injected)]
     quote = "\n".join(f'The content says: "{surface.text}"' for surface in received if surface.injected)
