@@ -153,7 +153,8 @@ def _read_member(member: Member | Failure, rules: LabelRules) -> Iterator[Episod
         yield member
         return
     try:
-        yield from _find_reader(member).read_episodes(member, rules)
+        held = member.hold()
+        yield from _find_reader(held).read_episodes(held, rules)
     except InputError as error:
         yield Failure(source=member.source, error=error)
 

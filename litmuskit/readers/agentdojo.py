@@ -197,9 +197,10 @@ def _build_transcript(logged: list[_Message]) -> Transcript:
 
 
 def _build_message(logged: _Message) -> Message:
+    if logged.role == "tool":
+        return Message(role="tool", content=logged.content, tool_call_id=logged.tool_call_id, error=logged.error)
     calls = tuple(map(_build_call, logged.tool_calls)) if logged.tool_calls else ()
-    reply = {"tool_call_id": logged.tool_call_id, "error": logged.error} if logged.role == "tool" else {}
-    return Message(role=logged.role, content=logged.content, tool_calls=calls, **reply)
+    return Message(role=logged.role, content=logged.content, tool_calls=calls)
 
 
 def _build_call(logged: _Call) -> ToolCall:
@@ -232,10 +233,12 @@ def _find_carriers(payloads: Mapping[str, str], transcript: Transcript) -> froze
         return None
     places = [known[vector] for vector in payloads]
     carriers = set()
-    for observation in (one for turn in transcript.calls for one in turn.observations):
-        call = observation.call
-        if call is not None and observation.executed and any(call.name in tools for tools, _ in places):
-            told = f"{observation.delivered!s}{call.arguments}"
-            if WITHHELD in told or any(mark in told for tools, mark in places if call.name in tools):
-                carriers.add(call.name)
+    for turn in transcript.calls:
+        for observation in turn.observations:
+            call, shown = observation.call, observation.delivered
+            marks = [mark for tools, mark in places if call is not None and call.name in tools] if observation.executed else []
+            if marks and call is not None and call.name not in carriers:
+                told = shown if isinstance(shown, str) else f"{shown!s}"
+                if WITHHELD in told or any(mark in told or mark in f"{call.arguments}" for mark in marks):
+                    carriers.add(call.name)
     return frozenset(carriers)

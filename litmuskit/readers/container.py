@@ -31,6 +31,7 @@ __all__ = ["LARGEST", "Member", "walk_members"]
 
 LOGS = (".json", ".jsonl", ".eval")
 PACKED = (".gz", ".zst", ".tgz", ".tar", ".zip")
+_PACKED = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b")  # how zstd and gzip begin
 LARGEST = 1 << 30  # bytes of one member held in memory
 SLACK = 1 << 26  # inflating to less is never suspicious
 STEEPEST = 250  # inflated bytes per packed byte beyond that: archives of logs reach about 75, a bomb 1,000
@@ -51,9 +52,17 @@ class Member:
 
     def open(self) -> BinaryIO:
         """A binary stream from the first byte; seekable unless the file is compressed."""
-        if self.path is None:
+        if self.path is None or self.held is not None:
             return io.BytesIO(self.held or b"")
         return _open_inflated(self.path, self.source)
+
+    def hold(self, most: int = 1 << 20) -> Member:
+        """The member with its bytes in memory where it is a plain file of at most ``most`` bytes: it is then opened once."""
+        if self.path is None or self.held is not None:
+            return self
+        with _typed(self.source), self.path.open("rb", buffering=0) as raw:
+            whole = raw.readall() if os.fstat(raw.fileno()).st_size <= most else _PACKED[0]
+        return self if whole.startswith(_PACKED) else Member(source=self.source, name=self.name, path=self.path, held=whole)
 
     def read(self) -> bytes:
         """All bytes."""
@@ -70,8 +79,11 @@ class Member:
 
     def peek(self, size: int = 4096) -> bytes:
         """The first bytes, for sniffing; an empty file is an error."""
-        with _typed(self.source), self.open() as stream:
-            head = stream.read(size)
+        if self.held is not None:
+            head = self.held[:size]
+        else:
+            with _typed(self.source), self.open() as stream:
+                head = stream.read(size)
         if not head:
             raise LogFormatError("file is empty", where=self.source, expected="a log", found=head)
         return head
@@ -206,9 +218,9 @@ def _open_inflated(path: Path, source: Source, *, watched: bool = False) -> io.B
         raw = path.open("rb")
         head, packed = raw.peek(4)[:4], os.fstat(raw.fileno()).st_size
     stream: Any = raw
-    if head == b"\x28\xb5\x2f\xfd":
+    if head == _PACKED[0]:
         stream = zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(raw, read_across_frames=True)
-    elif head[:2] == b"\x1f\x8b":
+    elif head[:2] == _PACKED[1]:
         raw.close()
         stream = gzip.open(path)  # noqa: SIM115  # closed with the reader around it
     elif not watched:
