@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import PAYLOAD, make_run, record_run, say
+from planted import ENCODINGS, PAYLOAD, WHOLE_KINDS, make_run, make_whole_case, record_run, rewrite_result, say
 
 from litmuskit.artifacts import (
     FINDERS,
@@ -33,15 +33,14 @@ def make_episode(turns: int = 4, seed: int = 0, label: Label | None = None, **fa
 
 
 def change_result(episode: Episode, turn: int, **changes) -> Episode:
-    """The episode with the first result of a turn changed, where it was logged and where it was shown."""
-    transcript = episode.transcript
-    call = transcript.calls[turn - 1]
-    text = call.observations[0].delivered
-    seen = changes.get("delivered", text)
-    shown = tuple(replace(m, content=seen) if m.role == "tool" and m.content == text else m for m in transcript.messages)
-    results = (replace(call.observations[0], **changes), *call.observations[1:])
-    calls = (*transcript.calls[: turn - 1], replace(call, observations=results), *transcript.calls[turn:])
-    return replace(episode, transcript=replace(transcript, messages=shown, calls=calls))
+    return rewrite_result(episode, turn, 0, **changes)
+
+
+@pytest.mark.parametrize("kind", [*WHOLE_KINDS, None])
+def test_faults_of_the_whole_episode_are_found_and_nothing_else(kind):
+    for seed in range(60):
+        episode, truth = make_whole_case(random.Random(f"{kind}{seed}"), kind)
+        assert {(e.kind, e.turn, e.position) for e in find_artifacts(episode)} == truth, seed
 
 
 # Truncation
@@ -73,7 +72,10 @@ def test_a_lost_payload_is_no_cut_but_a_cut_beside_it_is():
     assert describe_cut(raw, lost[:-9], [PAYLOAD]) == "end"
 
 
-INSPECT = "\nThe output of your call to {} was too long to be displayed.\nHere is a truncated version:\n<START_TOOL_OUTPUT>\n{}\n<END_TOOL_OUTPUT>\n"
+INSPECT = (
+    "\nThe output of your call to {} was too long to be displayed.\nHere is a truncated version:\n"
+    "<START_TOOL_OUTPUT>\n{}\n<END_TOOL_OUTPUT>\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -143,26 +145,6 @@ def test_results_of_one_capped_length_unless_the_agent_asked_for_pages(cap, aske
 
 
 # Delivery
-
-
-def encode_yaml(text: str) -> str:
-    return "body: 'x\n\n  " + text.replace("'", "''").replace(" ", "\n  ", 3) + "'"
-
-
-def quote_yaml(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("é", "\\xE9").replace("ë", "\\u00eb")
-    return 'body: "' + escaped.replace(" ", " \\\n  \\ ", 2) + '"'
-
-
-def space_anew(text: str) -> str:
-    return text.replace(" ", "\u00a0")
-
-
-def widen(text: str) -> str:
-    return text.replace("w", "\uff57")
-
-
-ENCODINGS = [str, json.dumps, repr, encode_yaml, quote_yaml, space_anew, widen]
 
 
 @pytest.mark.parametrize("encode", ENCODINGS)
@@ -301,6 +283,9 @@ def test_acts_are_before_the_flag_only_as_the_flagged_act():
         for flagged, expected in zip((4, 3, 2), standing, strict=True):
             episode = record_run(run, label=Label(scorer="s", violation=True, turn=flagged))
             assert [e.before_flag for e in FINDERS[kind](episode)] == [expected], (kind, flagged)
+    run = make_run(random.Random(11), 6, {3: "not-executed"}, alike=False)
+    episode = record_run(run, label=Label(scorer="s", violation=True, turn=3, match_key="state"))
+    assert [e.before_flag for e in FINDERS["not-executed"](episode)] == [False]
 
 
 # Several episodes
@@ -324,7 +309,9 @@ def test_one_record_twice_is_told_with_contradicting_labels():
         "b": ["duplicate/same-record"],
     }
     other = move(episode, "r", "b", labels=(Label(scorer="s", violation=True),))
-    assert set(sum(index(move(episode, "r", "a"), other).values(), [])) == {"duplicate/contradicting-labels"}
+    assert {rule for rules in index(move(episode, "r", "a"), other).values() for rule in rules} == {
+        "duplicate/contradicting-labels"
+    }
     assert index(move(episode, "r", "a"), move(make_episode(seed=1), "q", "b")) == {}
 
 
@@ -337,7 +324,7 @@ def test_a_drawn_call_id_in_two_episodes_of_an_instance_is_a_cache_and_all_of_th
     }
     shorter = replace(episode.transcript, calls=episode.transcript.calls[:1], final=None)
     found = index(move(episode, "r", "a"), move(episode, "q", "b", transcript=shorter))
-    assert set(sum(found.values(), [])) == {"stale-cache/call-of-another-episode"}
+    assert {rule for rules in found.values() for rule in rules} == {"stale-cache/call-of-another-episode"}
     assert index(move(episode, "r", "a"), move(episode, "q", "b", instance="another")) == {}
 
 

@@ -108,7 +108,7 @@ def test_a_replay_at_the_last_turn_stands_in_the_final_list_alone():
 def test_other_arguments_that_no_call_ever_had_are_replay_unless_they_were_executed():
     proposal, shown = ask(("f", {"a": 1})), ask(("f", {"a": 9}))
     views = [[USER], [USER, shown, reply("x")]]
-    assert [e.rule for e in find_artifacts(build(views, [proposal, ask()]))][0] == "replay/arguments-at-position"
+    assert [e.rule for e in FINDERS["replay"](build(views, [proposal, ask()]))] == ["replay/arguments-at-position"]
     honest = build(views, [proposal, ask()], executed={(1, 0): shown.tool_calls[0]})
     assert {e.kind for e in find_artifacts(honest)} == {"executed-differs"}
 

@@ -93,6 +93,8 @@ def _stand(episode: Episode, kind: str, turn: int | None, position: int | None, 
     if kind in _ACTED:
         return turn < flagged or at_flag
     if kind in _OWN:
+        if kind == "not-executed" and flag.match_key == "state":
+            return False  # what never ran changed no state
         return at_flag or (None if flag.turn is None and turn < flagged else False)
     if (turn + 1 if seen is None else seen) <= flagged:
         return True
