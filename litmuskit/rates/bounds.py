@@ -50,7 +50,8 @@ def bound_worst_case(
     high = measure_share(level, exact=True, **{" + ".join(parts): add_counts(**parts), "episodes": episodes})
     split = dict(zip("cqau", (int(np.sum(column)) for column in parts.values()), strict=True))
     note, method = "every unjudged record may be true or false", f"bounds of {high.method}"
-    return high.restate(estimand="worst case", method=method, estimate=None, lower=low.lower, notes=(note,), **split)
+    says = {"estimand": "worst case", "method": method, "notes": (note,), "references": ("Horowitz and Manski 1995",)}
+    return high.restate(estimate=None, lower=low.lower, **says, **split)
 
 
 def estimate_pattern_mixture(

@@ -100,6 +100,25 @@ class RateTable(Tabular):
         rows = tuple(tuple(_cell(getattr(r, k)) for k in columns) for r in self.rates)
         return Table(columns=columns, rows=rows, caption=self.caption)
 
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object per rate, every count named; an unbounded limit is null."""
+        names = (
+            "label",
+            "role",
+            "estimand",
+            "method",
+            "estimate",
+            "lower",
+            "upper",
+            "level",
+            *COUNTS,
+            "p_value",
+            "verdict",
+            "why",
+        )
+        rows = ({name: getattr(rate, name) for name in names} | {"notes": list(rate.notes)} for rate in self.rates)
+        return [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows]
+
     def _repr_html_(self) -> str:
         whole = self.to_table()
         said = [i for i in range(len(whole.columns)) if any(row[i] not in {None, ""} for row in whole.rows)]
@@ -109,6 +128,7 @@ class RateTable(Tabular):
     def plot(self, ax: Axes | None = None) -> Axes:
         """A forest: one interval a row, drawn from the limits the table prints."""
         names = [" ".join(part for part in (r.label, r.estimand) if part) for r in self.rates]
+        names = [f"{name}, {r.method}" if names.count(name) > 1 else name for name, r in zip(names, self.rates, strict=True)]
         middles = [math.nan if r.estimate is None else r.estimate for r in self.rates]
         levels = {r.level for r in self.rates}
         limits, unit = ([r.lower for r in self.rates], [r.upper for r in self.rates]), "in the unit of each estimand"
