@@ -15,6 +15,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "litmuskit.adjudication": ("draw_sample", "read_sample"),
     "litmuskit.artifacts": ("FINDERS", "Evidence", "Finder", "find_artifacts", "regrade_flags"),
     "litmuskit.attestation": ("RUNGS", "attest_episode", "check_manifest", "diff_manifests", "validate_manifest"),
     "litmuskit.audit": ("Audit", "audit_log"),
@@ -44,9 +45,11 @@ _HOMES = {
     "litmuskit.readers.recorder": ("Recorder",),
     "litmuskit.records": ("Episode", "Transcript"),
     "litmuskit.report": ("write_bundle", "write_report"),
+    "litmuskit.reproduction": ("Reproduction", "reproduce"),
     "litmuskit.stimulus": ("fingerprint", "fingerprint_turns"),
     "litmuskit.triage": ("DECISIONS", "TRIAGE_RULES", "tabulate_rules"),
-    "litmuskit.verdict": ("Verdict", "check_violation", "count_violations", "triage_violation"),
+    "litmuskit.tally": ("count_violations",),
+    "litmuskit.verdict": ("Verdict", "check_violation", "triage_violation"),
 }
 _MODULES = ("rates", "widgets")
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from litmuskit.artifacts import Evidence, find_artifacts
-from litmuskit.attestation import RUNGS, Attestation, ManifestReport, Match, attest_episode
+from litmuskit.attestation import Attestation, ManifestReport, Match, attest_episode
 from litmuskit.calibration import Consensus
 from litmuskit.errors import UnfingerprintableError
 from litmuskit.manifest import OracleManifest
 from litmuskit.records import Episode, ToolCall
+from litmuskit.reproduction import Reproduction
 from litmuskit.stimulus import fingerprint, fingerprint_turns
 from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, to_tristate
 from litmuskit.verdict import Verdict, judge_facts
@@ -170,11 +171,12 @@ def draft_verdict(
     require: str,
     match: Match,
     preflight: Mapping[str, str] | None,
-    reproduced: Mapping[str, str],
+    reproduced: Mapping[str, Reproduction],
 ) -> Draft:
     """Everything one episode alone tells: its evidence, attestation and facts; `settle_verdict` adds what several show."""
     attestation = oracle.attest(episode) if isinstance(oracle, Consensus) else attest_episode(oracle, episode, match=match)
-    attestation = _raise_rung(attestation, reproduced.get(episode.record))
+    current = report is not None and report.regenerated is True
+    attestation = _raise_rung(attestation, reproduced.get(episode.record), current=current)
     disowned = tuple(_compare_live(episode))
     if any(e.before_flag is not False for e in disowned):  # what the log now says is not what was shown
         attestation = replace(attestation, rung="unattested", unfingerprintable=disowned[0].detail)
@@ -190,7 +192,7 @@ def draft_verdict(
         stale=None if report is None else bool(set(report.stale) - {"truncation"}),
         rejected=None if valid in {None, "undetermined"} else valid == "no",
     )
-    if reproduced.get(episode.record) and facts.mutated == UNKNOWN:
+    if facts.mutated == UNKNOWN and (again := reproduced.get(episode.record)) is not None and again.exact:
         facts = replace(facts, mutated=NO)
     missed = any(e.kind in {"not-reached", "not-delivered"} for e in evidence)
     verdict = Verdict(
@@ -214,9 +216,15 @@ def draft_verdict(
     return Draft(verdict=verdict, facts=facts)
 
 
-def _raise_rung(attestation: Attestation, rung: str | None) -> Attestation:
-    higher = rung is not None and RUNGS.index(rung) > RUNGS.index(attestation.rung)
-    return replace(attestation, rung=rung, absent=()) if higher and rung is not None else attestation
+def _raise_rung(attestation: Attestation, again: Reproduction | None, *, current: bool) -> Attestation:
+    if again is None or again.rung == "unattested" or attestation.unfingerprintable:
+        return attestation
+    novel = bool(attestation.absent) and all("never calibrated" in line for line in attestation.diagnosis)
+    vouched = attestation.rung == "calibrated" or (novel and current and not attestation.unlogged)
+    if again.exact and vouched:
+        return replace(attestation, rung="reproduced", absent=())
+    higher = RUNG[again.rung] > RUNG[attestation.rung]
+    return replace(attestation, rung=again.rung, absent=()) if higher else attestation
 
 
 def _fingerprint_flag(episode: Episode) -> str | None:

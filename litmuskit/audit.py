@@ -20,12 +20,14 @@ from litmuskit.rates.choice import estimate_rates
 from litmuskit.rates.intervals import estimate_proportion
 from litmuskit.rates.rate import Rate, RateTable
 from litmuskit.records import Episode, Failure, Harness
-from litmuskit.verdict import Counts, Verdict, tally_verdicts
+from litmuskit.reproduction import Reproduction
+from litmuskit.tally import Counts, tally_verdicts
+from litmuskit.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Audit", "audit_log", "cite_first"]
+__all__ = ["Audit", "audit_log", "cite_first", "group_verdict"]
 
 Oracle = OracleManifest | Consensus | None
 
@@ -101,7 +103,7 @@ class Audit(Tabular):
             )
         blocks: dict[tuple[str, ...], list[Verdict]] = defaultdict(list)
         for verdict in self.verdicts:
-            blocks[tuple(_group(verdict, name) for name in names)].append(verdict)
+            blocks[tuple(group_verdict(verdict, name) for name in names)].append(verdict)
         rates: list[Rate] = []
         unrated: list[str] = []
         for key, verdicts in sorted(blocks.items()):
@@ -119,7 +121,7 @@ class Audit(Tabular):
         groups: dict[str, list[Verdict]] = defaultdict(list)
         name = _name_cluster(verdicts, cluster)
         for verdict in verdicts:
-            groups[_group(verdict, name) if name else ""].append(verdict)
+            groups[group_verdict(verdict, name) if name else ""].append(verdict)
         counts: dict[str, Callable[[Verdict], bool]] = {
             "episodes": lambda _: True,
             "flagged": lambda v: v.flagged,
@@ -162,8 +164,8 @@ class Audit(Tabular):
             "statement": self.statement,
             "require": self.require,
             "gate": self.gate.to_json(),
-            "rates": _to_records(self.rates()),
-            "ladder": _to_records(self.ladder()),
+            "rates": self.rates().to_json(),
+            "ladder": self.ladder().to_json(),
             "failures": [{"source": str(f.source), "error": str(f.error)} for f in self.failures],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
         }
@@ -185,20 +187,8 @@ class Audit(Tabular):
         return "".join(part._repr_html_() for part in parts)
 
 
-def _to_records(table: RateTable) -> list[dict[str, Any]]:
-    names = ("label", "role", "estimand", "method", "estimate", "lower", "upper", "level")
-    counts = ("n", "x", "c", "q", "a", "u", "m", "t", "clusters", "design_effect", "why", "notes")
-    finite = {float("inf"): None, float("-inf"): None}
-    records = []
-    for rate in table.rates:
-        values = {name: getattr(rate, name) for name in (*names, *counts)}
-        records.append(
-            {k: finite.get(v, v) if isinstance(v, float) else list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-        )
-    return records
-
-
-def _group(verdict: Verdict, name: str) -> str:
+def group_verdict(verdict: Verdict, name: str) -> str:
+    """The value of a group of the log, or ``instance``; a user task carries its suite, since suites number alike."""
     if name == "instance":
         return verdict.instance
     if name not in verdict.groups:
@@ -234,7 +224,7 @@ def audit_log(
     require: str = "calibrated",
     match: Match = "component",
     preflight: Mapping[str, str] | None = None,
-    reproduced: Mapping[str, str] | None = None,
+    reproduced: Mapping[str, Reproduction] | None = None,
 ) -> Audit:
     """Give every episode of a log a verdict, and the run a gate.
 
@@ -251,7 +241,9 @@ def audit_log(
     preflight : mapping, optional
         Instance to ``yes``, ``no`` or ``undetermined``: its pre-flight verdict under the policy the caller chose.
     reproduced : mapping, optional
-        Record id to the rung that re-execution gave it (``re-executed`` or ``reproduced``), from `reproduce_episode`.
+        Record id to its re-execution, from `reproduce`: raises the rung to ``re-executed``, or to ``reproduced`` where the
+        manifest vouches too and every byte came back. An observation that answers novel arguments, and so can be in no
+        manifest, is vouched for by exact re-execution under the manifest's policies.
 
     Returns
     -------
@@ -264,9 +256,8 @@ def audit_log(
     InputError
         For an unknown rung, or whatever the log cannot be read for.
     """
-    for name, rung in (("require", require), *((f"reproduced[{k!r}]", v) for k, v in (reproduced or {}).items())):
-        if rung not in RUNGS:
-            raise InputError("unknown rung", where=name, expected=f"one of {', '.join(RUNGS)}", found=rung)
+    if require not in RUNGS:
+        raise InputError("unknown rung", where="require", expected=f"one of {', '.join(RUNGS)}", found=require)
     manifest = oracle if isinstance(oracle, OracleManifest) else None
     reports: dict[str, tuple[Harness, ManifestReport]] = {}
     duplicates = DuplicateIndex()

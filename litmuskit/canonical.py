@@ -192,12 +192,12 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_f
 _LOSSLESS = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_long_integer)
 
 
-def load_strict(data: bytes, where: str = "$") -> Any:
+def load_strict(document: bytes, where: str = "$") -> Any:
     """Parse one JSON document that every parser must read alike (RFC 7493).
 
     Parameters
     ----------
-    data : bytes
+    document : bytes
         UTF-8 without a byte order mark.
     where : str
         File, or file and line; the JSON path is appended in errors.
@@ -215,8 +215,8 @@ def load_strict(data: bytes, where: str = "$") -> Any:
     ...
     litmuskit.errors.LogFormatError: log.json $.a: duplicate key; found 'b'
     """
-    parsed = _load(_STRICT, data, where)
-    if _SURROGATE_ESCAPE.search(data):
+    parsed = _load(_STRICT, document, where)
+    if _SURROGATE_ESCAPE.search(document):
         try:
             _refuse(parsed, "$", 0)
         except CanonicalizationError as error:
@@ -224,7 +224,7 @@ def load_strict(data: bytes, where: str = "$") -> Any:
     return parsed
 
 
-def load_lossless(data: bytes, where: str = "$") -> Any:
+def load_lossless(document: bytes, where: str = "$") -> Any:
     """Parse one JSON document as a harness wrote it: NaN, infinities, long integers and lone surrogates pass.
 
     Nothing is lost (an integer keeps all its digits, up to the interpreter's limit) and duplicate keys are still refused.
@@ -239,16 +239,16 @@ def load_lossless(data: bytes, where: str = "$") -> Any:
     >>> load_lossless(b'[NaN, 123456789012345678901234567890]')
     [nan, 123456789012345678901234567890]
     """
-    return _load(_LOSSLESS, data, where)
+    return _load(_LOSSLESS, document, where)
 
 
-def _load(decoder: json.JSONDecoder, data: bytes, where: str) -> Any:
-    if data.startswith(b"\xef\xbb\xbf"):
+def _load(decoder: json.JSONDecoder, document: bytes, where: str) -> Any:
+    if document.startswith(b"\xef\xbb\xbf"):
         raise LogFormatError("starts with a byte order mark", where=where, expected="UTF-8 without one")
     try:
-        return decoder.decode(data.decode())
+        return decoder.decode(document.decode())
     except UnicodeDecodeError as error:
-        found = data[error.start : error.start + 8]
+        found = document[error.start : error.start + 8]
         raise LogFormatError("is not UTF-8", where=f"{where} byte {error.start}", expected="UTF-8", found=found) from None
     except RecursionError:
         raise LogFormatError("nested too deeply", where=where) from None
@@ -256,11 +256,11 @@ def _load(decoder: json.JSONDecoder, data: bytes, where: str) -> Any:
         place = f"{where} line {error.lineno} column {error.colno}"
         raise LogFormatError(f"is not JSON ({error.msg})", where=place, found=error.doc[error.pos : error.pos + 40]) from None
     except _NotStrictError as error:
-        path = _locate(decoder, data)
+        path = _locate(decoder, document)
         raise LogFormatError(error.suspect.what, where=f"{where} {path}", found=error.suspect.found) from None
 
 
-def _locate(decoder: json.JSONDecoder, data: bytes) -> str:
+def _locate(decoder: json.JSONDecoder, document: bytes) -> str:
     """JSON path of the first part that ``decoder`` refuses: parse again with stand-ins, then walk."""
 
     def catch(read: Any) -> Any:
@@ -278,7 +278,7 @@ def _locate(decoder: json.JSONDecoder, data: bytes) -> str:
         parse_float=catch(decoder.parse_float),
         parse_constant=catch(decoder.parse_constant),
     )
-    stack: list[tuple[str, Any]] = [("$", marking.decode(data.decode()))]
+    stack: list[tuple[str, Any]] = [("$", marking.decode(document.decode()))]
     while stack:
         path, value = stack.pop()
         if isinstance(value, _Suspect):

@@ -12,7 +12,7 @@ from litmuskit.errors import name_all
 from litmuskit.manifest import OracleManifest
 from litmuskit.rates.planning import judge_quarantine
 from litmuskit.records import Failure
-from litmuskit.verdict import Counts
+from litmuskit.tally import Counts
 
 __all__ = ["THRESHOLD", "Gate", "GateLine", "check_gate"]
 

@@ -154,9 +154,9 @@ class OracleManifest(Tabular):
         return Table(columns=("kind", "entries", "instances"), rows=rows, caption=repr(self), note=note)
 
 
-def digest_bytes(data: bytes) -> str:
+def digest_bytes(content: bytes) -> str:
     """``sha256:<hex>`` of a file's bytes."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from litmuskit.artifacts import Evidence
 from litmuskit.display import Table, Tabular
-from litmuskit.errors import InputError, UnattributableViolationError, name_all
+from litmuskit.errors import InputError, UnattributableViolationError
 from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import OracleManifest
 from litmuskit.stimulus import Fingerprint
@@ -26,7 +26,7 @@ from litmuskit.triage import (
     to_tristate,
 )
 
-__all__ = ["Counts", "Verdict", "check_violation", "count_violations", "judge_facts", "tally_verdicts", "triage_violation"]
+__all__ = ["Verdict", "check_violation", "judge_facts", "triage_violation"]
 
 _ATTESTATION_RULES = frozenset(rule.id for rule in TRIAGE_RULES if rule.attestation)
 
@@ -242,81 +242,3 @@ def triage_violation(
             f"violation is not counted ({verdict.decision}: {why})", where=record, carrying=verdict
         )
     return verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts(Tabular):
-    """The four decisions over flagged records (they sum to ``flagged``), and the unflagged that could not be assessed.
-
-    ``episodes`` are attacked episodes; runs without a payload stand apart in ``unattacked``.
-    """
-
-    episodes: int
-    unattacked: int
-    flagged: int
-    counted: int
-    quarantined: int
-    escalated: int
-    not_assessable: int
-    not_assessable_unflagged: int
-
-    def __repr__(self) -> str:
-        parts = f"{self.counted} counted, {self.quarantined} quarantined, {self.escalated} escalated"
-        return f"Counts({self.flagged} of {self.episodes} flagged: {parts}, {self.not_assessable} not assessable)"
-
-    def to_table(self) -> Table:
-        """One row per count."""
-        names = (
-            "episodes",
-            "unattacked",
-            "flagged",
-            "counted",
-            "quarantined",
-            "escalated",
-            "not_assessable",
-            "not_assessable_unflagged",
-        )
-        return Table(columns=("count", "records"), rows=tuple((n, getattr(self, n)) for n in names), caption="counts")
-
-
-def tally_verdicts(verdicts: Iterable[Verdict]) -> Counts:
-    """Count decisions, including those of records that `count_violations` would refuse."""
-    attacked: list[Verdict] = []
-    unattacked = 0
-    for verdict in verdicts:
-        if verdict.attacked:
-            attacked.append(verdict)
-        else:
-            unattacked += 1
-    made = [verdict.decision for verdict in attacked if verdict.flagged]
-    return Counts(
-        episodes=len(attacked),
-        unattacked=unattacked,
-        flagged=len(made),
-        counted=made.count("count"),
-        quarantined=made.count("quarantine"),
-        escalated=made.count("escalate"),
-        not_assessable=made.count("not-assessable"),
-        not_assessable_unflagged=sum(v.decision == "not-assessable" for v in attacked if not v.flagged),
-    )
-
-
-def count_violations(verdicts: Iterable[Verdict]) -> Counts:
-    """Sum violations over records, each of which must carry a stimulus fingerprint and a mutation flag.
-
-    Raises
-    ------
-    UnattributableViolationError
-        Naming every flagged record that lacks either; it carries their ids.
-
-    Examples
-    --------
-    >>> count_violations([check_violation("ab", {"ab"}, False, False, True, True)]).counted
-    1
-    """
-    held = list(verdicts)
-    lacking = [v.record for v in held if v.flagged and (v.fingerprint is None or v.mutation is None)]
-    if lacking:
-        what = f"records lack a fingerprint or a mutation flag ({name_all(lacking)})"
-        raise UnattributableViolationError(what, remedy="audit the log: it quarantines them", carrying=tuple(lacking))
-    return tally_verdicts(held)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from episodes import HARNESS, POLICY, make_episode, relabel
 
+from litmuskit.adjudication import draw_sample, read_sample
 from litmuskit.audit import Audit, audit_log
 from litmuskit.calibration import calibrate, consensus
 from litmuskit.cli import main
@@ -17,8 +18,9 @@ from litmuskit.gate import THRESHOLD
 from litmuskit.harness import simulate_episodes, write_simulation
 from litmuskit.manifest import OracleManifest
 from litmuskit.readers import read_log
-from litmuskit.records import Episode, Harness
+from litmuskit.records import Context, Episode, Harness, Label, ToolCall, Transcript
 from litmuskit.report import describe_methods, write_bundle, write_report
+from litmuskit.reproduction import reproduce
 from litmuskit.stimulus import fingerprint_turns
 
 
@@ -84,12 +86,69 @@ def test_require_lowers_the_bar_by_name_and_every_table_says_so() -> None:
         audit_log(runs, agreed, require="sworn")
 
 
+class Shelf:
+    """A harness that returns what it is told to."""
+
+    def __init__(self, **files: str) -> None:
+        self.files = files
+
+    def reset(self, instance: str) -> Context:
+        return Context()
+
+    def call(self, call: ToolCall, /) -> str | bytes:
+        return self.files[str(dict(call.arguments)["path"])]  # type: ignore[arg-type]
+
+    def score(self, transcript: Transcript, /) -> Label:
+        return Label(scorer="judge", violation=None)
+
+
 def test_reproduction_raises_the_rung(manifest: OracleManifest) -> None:
-    audit = audit_log([make_episode(observed="other")], manifest, reproduced={"r1": "re-executed"}, require="re-executed")
-    assert audit.verdicts[0].decision == "count"
-    assert audit_log([make_episode()], manifest, reproduced={"r1": "reproduced"}).verdicts[0].attestation == "reproduced"
-    with pytest.raises(InputError, match="unknown rung"):
-        audit_log([make_episode()], manifest, reproduced={"r1": "seen"})
+    episode = make_episode(observed="other")
+    again = {"r1": reproduce(episode, Shelf(a="other"))}
+    assert again["r1"].exact
+    assert audit_log([episode], manifest, reproduced=again, require="re-executed").verdicts[0].decision == "count"
+    assert audit_log([episode], manifest, reproduced=again).verdicts[0].decision == "quarantine"
+    known = audit_log([make_episode()], manifest, reproduced={"r1": reproduce(make_episode(), Shelf(a="{}"))})
+    assert known.verdicts[0].attestation == "reproduced"
+
+
+def test_exact_reproduction_vouches_for_an_answer_to_novel_arguments(manifest: OracleManifest) -> None:
+    novel = make_episode(path="new", observed="fresh")
+    assert audit_log([novel], manifest).verdicts[0].decision == "quarantine"
+    exact = {"r1": reproduce(novel, Shelf(new="fresh"))}
+    assert audit_log([novel], manifest, reproduced=exact).verdicts[0].decision == "count"
+    spaced = {"r1": reproduce(novel, Shelf(new=" fresh "), normalizers=["whitespace/1"])}
+    assert audit_log([novel], manifest, reproduced=spaced).verdicts[0].decision == "quarantine"
+
+
+def test_reproduction_compares_bytes_then_named_normalizers() -> None:
+    episode = make_episode(observed="at 2026-01-01T10:00:00Z  done")
+    plain = reproduce(episode, Shelf(a="at 2026-01-02T11:11:11Z done"))
+    assert (plain.rung, plain.identical, len(plain.differing)) == ("unattested", 0, 1)
+    folded = reproduce(episode, Shelf(a="at 2026-01-02T11:11:11Z done"), normalizers=["whitespace/1", "timestamps/1"])
+    assert (folded.rung, folded.exact, folded.normalizers) == ("re-executed", False, ("whitespace/1", "timestamps/1"))
+    assert reproduce(episode, Shelf(a="at 2026-01-02T11:11:11Z done"), normalizers=["whitespace/1"]).rung == "unattested"
+    with pytest.raises(InputError, match="unknown normalizer"):
+        reproduce(episode, Shelf(a=""), normalizers=["magic/9"])
+
+
+def test_only_what_came_before_the_flag_is_executed_again() -> None:
+    assert reproduce(make_episode(), Shelf(a="{}")).calls == 1
+    assert reproduce(make_episode(flagged=False), Shelf(a="{}", b="done")).calls == 2
+
+
+def test_adjudication_sheet_round_trip(manifest: OracleManifest, tmp_path: Path) -> None:
+    groups = [{"lab": "xy"[i % 2]} for i in range(40)]
+    audit = audit_log([make_episode(f"r{i}", flagged=i < 30, groups=g) for i, g in enumerate(groups)], manifest)
+    sheet = draw_sample(audit, 10, "lab", 7, unflagged=4, path=tmp_path / "sheet.csv")
+    filled = sheet.read_text().replace(",7,\n", ",7,yes\n").replace(",7,\r\n", ",7,yes\r\n")
+    sheet.write_text(filled)
+    counts = read_sample(audit, sheet, "lab", 7)
+    assert counts == {"adjudicated": 10, "true": 10, "unflagged_adjudicated": 4, "missed": 4}
+    assert audit.rates(cluster="none", adjudicated=counts).headline.estimand == "violations"  # type: ignore[union-attr]
+    for wrong in ({"seed": 8, "strata": "lab"}, {"seed": 7, "strata": None}):
+        with pytest.raises(InputError):
+            read_sample(audit, sheet, **wrong)  # type: ignore[arg-type]
 
 
 def test_match_decides_what_is_compared(manifest: OracleManifest) -> None:

@@ -22,7 +22,6 @@ from litmuskit.readers.jsonl import encode_episode, sniff, write_log
 from litmuskit.records import (
     COMPONENTS,
     MATCH_KEYS,
-    ROLES,
     STATUSES,
     Context,
     Episode,
@@ -38,6 +37,7 @@ from litmuskit.records import (
     Transcript,
     Truncation,
 )
+from litmuskit.transcript import ROLES
 
 VECTORS = Path(__file__).parent / "vectors/0.1.0"
 SCHEMA = json.loads(files("litmuskit.readers").joinpath("log.schema.json").read_text(encoding="utf-8"))

@@ -14,8 +14,9 @@ from litmuskit.errors import UnattributableViolationError
 from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import Entry, OracleManifest
 from litmuskit.stimulus import fingerprint
+from litmuskit.tally import count_violations, tally_verdicts
 from litmuskit.triage import DECISIONS, NO, TRIAGE_RULES, UNKNOWN, YES, Facts, decide_facts, match_rules, tabulate_rules
-from litmuskit.verdict import check_violation, count_violations, judge_facts, tally_verdicts, triage_violation
+from litmuskit.verdict import check_violation, judge_facts, triage_violation
 
 TRISTATE = st.sampled_from([YES, NO, UNKNOWN])
 NAMES = [field.name for field in fields(Facts)]

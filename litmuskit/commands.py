@@ -1,0 +1,253 @@
+"""What each command does: words in, the library called, tables out, an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from litmuskit.attestation import diff_manifests
+from litmuskit.audit import Audit, audit_log, cite_first
+from litmuskit.calibration import Consensus, calibrate, consensus
+from litmuskit.canonical import load_strict
+from litmuskit.comparison import compare
+from litmuskit.display import Table, safe_text
+from litmuskit.errors import InputError
+from litmuskit.manifest import OracleManifest, read_manifest
+from litmuskit.rates import RateTable, estimate_rates
+from litmuskit.readers import Log, read_log
+from litmuskit.stimulus import Fingerprint, fingerprint
+
+SHOWN, WIDEST = 20, 120
+
+
+def _print(*tables: Table | str) -> None:
+    for table in tables:
+        text = table.to_text(limit=WIDEST) if isinstance(table, Table) else safe_text(table, newlines=True)
+        sys.stdout.write(f"{text}\n\n")
+
+
+def _dump(value: Any, target: str) -> None:
+    text = json.dumps(value, indent=1, allow_nan=False)
+    if target == "-":
+        sys.stdout.write(f"{text}\n")
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+def _open_log(arguments: argparse.Namespace, paths: Sequence[str]) -> Log:
+    match_key, keep_going = getattr(arguments, "match_key", None), getattr(arguments, "keep_going", False)
+    return read_log(paths, violation=arguments.violation, match_key=match_key, keep_going=keep_going)
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """``litmuskit audit``."""
+    log = _open_log(arguments, arguments.log)
+    oracle: OracleManifest | Consensus | None = None
+    if arguments.oracle:
+        oracle = read_manifest(arguments.oracle)
+    elif arguments.calibrate_from:
+        oracle = calibrate(_open_log(arguments, arguments.calibrate_from), _read_expected(arguments.expected))
+    elif arguments.consensus:
+        oracle = consensus(log)
+    audit = audit_log(
+        log,
+        oracle,
+        require=arguments.require,
+        match=arguments.match,
+        preflight=_read_preflight(arguments.preflight, arguments.policy),
+    )
+    if arguments.json != "-":
+        _print(*show_audit(audit, by=arguments.by))
+    if arguments.json:
+        _dump(audit.to_json(), arguments.json)
+    if arguments.html:
+        from litmuskit.report import write_report
+
+        write_report(audit, arguments.html)
+    return 0 if audit.gate else 1
+
+
+def show_audit(audit: Audit, *, by: Sequence[str] = ()) -> tuple[Table, ...]:
+    """What a terminal shows of an audit: verdicts of flagged records, the rules, the gate, the ladder, the rates."""
+    flagged = [verdict for verdict in audit.verdicts if verdict.flagged or verdict.decision]
+    note = f"first {SHOWN} of {len(flagged)} flagged or not assessable; --json holds all" if len(flagged) > SHOWN else ""
+    rows = [
+        (v.record, v.flagged, v.decision, v.attestation, v.turn, ", ".join(v.rules[:2]), cite_first(v)) for v in flagged[:SHOWN]
+    ]
+    columns = ("record", "flagged", "decision", "attestation", "turn", "first rules", "evidence")
+    verdicts = Table(columns=columns, rows=tuple(rows), caption="Verdicts", note=note)
+    return verdicts, audit.summary(), audit.gate.to_table(), _narrow(audit.ladder()), _narrow(audit.rates(by=by))
+
+
+def _narrow(rates: RateTable) -> Table:
+    """The rates without the columns that say nothing here; counts as one cell, reasons left to --json and the report."""
+    rows = []
+    for rate in rates.rates:
+        counts = ((name, getattr(rate, name)) for name in ("n", "x", "c", "q", "a", "u", "m", "t", "clusters"))
+        said = " ".join(f"{name}={value}" for name, value in counts if value is not None)
+        name = " ".join(part for part in (rate.label, rate.estimand) if part)
+        rows.append((rate.role or "", name, rate.estimate, rate.lower, rate.upper, said, rate.method))
+    level = f"{100 * rates.rates[0].level:g} %" if rates.rates else ""
+    columns = ("role", "estimand", "estimate", f"lower {level}", f"upper {level}", "counts", "method")
+    return Table(columns=columns, rows=tuple(rows), caption=rates.caption)
+
+
+def _read_expected(path: str | None) -> Mapping[str, str] | None:
+    if path is None:
+        return None
+    expected = load_strict(Path(path).read_bytes(), path)
+    if not isinstance(expected, dict):
+        raise InputError(
+            "not a mapping of records to controls", where=path, expected="an object", found=type(expected).__name__
+        )
+    return expected
+
+
+def _read_preflight(path: str | None, policy: str) -> Mapping[str, str] | None:
+    if path is None:
+        return None
+    from litmuskit.preflight import read_verdicts
+
+    return {instance: valid[policy] for instance, valid in read_verdicts(path).items()}
+
+
+def run_calibrate(arguments: argparse.Namespace) -> int:
+    """``litmuskit calibrate``."""
+    target = Path(arguments.out)
+    old = read_manifest(target) if (target / "manifest.json").is_file() else None
+    version, supersedes = (old.version + 1, old.content_id) if old else (1, None)
+    expected = _read_expected(arguments.expected)
+    manifest = calibrate(_open_log(arguments, arguments.reference), expected, version=version, supersedes=supersedes)
+    if (
+        old
+        and not (set(old.entries) ^ set(manifest.entries))
+        and old.policies == manifest.policies
+        and old.controls == manifest.controls
+    ):
+        _print(old.to_table(), f"unchanged: {target}")
+        return 0
+    manifest.write(target)
+    _print(manifest.to_table(), *([diff_manifests(old, manifest).to_table()] if old else []), f"written: {target}")
+    return 0
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """``litmuskit verify``."""
+    manifest = read_manifest(arguments.manifest, at_least=arguments.at_least)
+    _print(manifest.to_table(), "every size, digest and the content id agree")
+    return 0
+
+
+def _read_stimulus(path: str, record: str | None, turn: int | None) -> Fingerprint:
+    head = Path(path).read_bytes() if Path(path).is_file() else b""
+    if head.lstrip()[:1] == b"{" and b"\n{" not in head.strip():
+        stimulus = load_strict(head, path)
+        if isinstance(stimulus, dict) and {"messages", "system", "tools"} & set(stimulus) and "suite_name" not in stimulus:
+            return fingerprint(stimulus)
+    episodes = [e for e in read_log(path, violation=(), keep_going=False) if record in {None, e.record}]
+    if len(episodes) != 1:
+        raise InputError("name one record", where=path, expected="--record ID", found=f"{len(episodes)} episodes")
+    return fingerprint(episodes[0].transcript, turn=turn)
+
+
+def run_fingerprint(arguments: argparse.Namespace) -> int:
+    """``litmuskit fingerprint``."""
+    found = _read_stimulus(arguments.path, arguments.record, arguments.turn)
+    if arguments.json:
+        _dump(found.to_json(), arguments.json)
+    if arguments.json != "-":
+        _print(found.to_table())
+    return 0
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    """``litmuskit compare``."""
+    record, turn = arguments.record, arguments.turn
+    _print(compare(_read_stimulus(arguments.left, record, turn), _read_stimulus(arguments.right, record, turn)).to_table())
+    return 0
+
+
+def run_preflight(arguments: argparse.Namespace) -> int:
+    """``litmuskit preflight``."""
+    from litmuskit.preflight import run_preflight
+
+    report = run_preflight(arguments.instances, suite=arguments.suite, resume=arguments.resume and Path(arguments.resume))
+    if arguments.json == "-":
+        sys.stdout.write(report.to_lines())
+    elif arguments.json:
+        Path(arguments.json).write_text(report.to_lines(), encoding="utf-8")
+    if arguments.json != "-":
+        _print(report.to_table())
+    return report.exit_code(arguments.policy)
+
+
+def run_simulate(arguments: argparse.Namespace) -> int:
+    """``litmuskit simulate``."""
+    from litmuskit.harness import simulate_episodes, write_simulation
+
+    faults, agents = (_read_shares(text, name) for text, name in ((arguments.faults, "faults"), (arguments.agents, "agents")))
+    simulation = simulate_episodes(
+        arguments.episodes,
+        faults=faults,
+        agents=agents,
+        match_key=arguments.match_key,
+        seed=arguments.seed,
+        declare=arguments.declare,
+    )
+    paths = write_simulation(simulation, arguments.out)
+    manifest = calibrate(simulation.reference, simulation.controls).write(Path(arguments.out) / "manifest")
+    _print(simulation.to_table(), *(f"written: {path}" for path in (*paths, manifest)))
+    return 0
+
+
+def _read_shares(text: str | None, where: str) -> dict[str, float] | None:
+    if text is None:
+        return None
+    shares: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        try:
+            shares[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(
+                "not NAME=NUMBER", where=f"--{where}", expected="as in replay=0.1,truncate=512", found=part
+            ) from None
+        if list(shares).count(name) > 1:
+            raise InputError("named twice", where=f"--{where}", found=name)
+    return shares
+
+
+def run_rates(arguments: argparse.Namespace) -> int:
+    """``litmuskit rates``."""
+    names = (
+        "flagged",
+        "episodes",
+        "quarantined",
+        "escalated",
+        "not_assessable",
+        "adjudicated",
+        "true",
+        "unflagged_adjudicated",
+        "missed",
+    )
+    counts = {name: getattr(arguments, name) for name in names}
+    controls = {"caught": arguments.caught, "cleared": arguments.cleared, "transport": arguments.transport}
+    table = estimate_rates(**counts, **controls, level=arguments.level)
+    if arguments.json:
+        _dump(table.to_table().to_records(), arguments.json)
+    if arguments.json != "-":
+        _print(table.to_table())
+    return 0
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    """``litmuskit demo``."""
+    from litmuskit.demo import run_demo
+
+    audit, paths = run_demo(arguments.out, seed=arguments.seed)
+    _print(*show_audit(audit), *(f"{what}: {path}" for what, path in paths.items()))
+    return 0
