@@ -48,7 +48,7 @@ def test_faults_of_the_whole_episode_are_found_and_nothing_else(kind):
 
 @given(
     st.text(min_size=40, max_size=400),
-    st.integers(1, 200),
+    st.integers(10, 200),
     st.integers(0, 200),
     st.sampled_from(["", "…", "\n[... cut ...]\n"]),
 )

@@ -137,7 +137,8 @@ def _align(
         return slots[done:place] if alike else [None] * len(gap)
 
     for offset, index in enumerate(fresh):
-        place = where.get(index, -1)
+        beside = done + offset - len(placed)
+        place = beside if old[beside : beside + 1] == [index] else where.get(index, -1)
         if place >= done:
             placed += [*fit(place, fresh[len(placed) : offset]), slots[place]]
             done = place + 1
