@@ -12,7 +12,7 @@ from typing import Any
 
 from litmuskit.canonical import canonicalize
 from litmuskit.errors import CanonicalizationError, UnfingerprintableError
-from litmuskit.records import Context, Message
+from litmuskit.transcript import ROLES, Context, Message
 
 __all__ = [
     "DIGEST_FRAME",
@@ -89,7 +89,7 @@ def digest_observation(content: Any, where: str = "$") -> bytes:
     """The obs digest of exact delivered content: bytes, text, a list of blocks, or None for nothing at all."""
     if isinstance(content, str):
         form, text = split_text(content)
-        return sha256(b"".join((frame_head("obs", 2), _frame(form), _length(len(text)), text))).digest()
+        return sha256(frame_head("obs", 2) + _frame(form) + _length(len(text)) + text).digest()
     if isinstance(content, bytes):
         return digest_parts("obs", b"bytes", content)
     if content is None:
@@ -109,7 +109,7 @@ def _argument_parts(arguments: Mapping[str, Any] | str, where: str) -> tuple[byt
 
 
 class Aliases(dict[str | int, bytes]):
-    """Call ids become c0, c1... by first appearance; calls and replies without an id are linked in order."""
+    """Call ids become c0, c1... (framed) by first appearance; calls and replies without an id are linked in order."""
 
     __slots__ = ("_unanswered",)
 
@@ -118,7 +118,7 @@ class Aliases(dict[str | int, bytes]):
         self._unanswered: list[int] = []
 
     def __missing__(self, key: str | int) -> bytes:
-        alias = self[key] = b"c%d" % len(self)
+        alias = self[key] = _frame(b"c%d" % len(self))
         return alias
 
     def name_call(self, call_id: str | None) -> bytes:
@@ -133,25 +133,43 @@ class Aliases(dict[str | int, bytes]):
         return self[self._unanswered.pop(0) if self._unanswered else len(self)]
 
 
+# Frames that stand in every message, made once: an agent's transcript is hashed at a few times the cost of SHA-256 alone.
+_REPLY = _frame(b"tool") + _frame(b"reply-to")
+_OBS = _frame(b"obs") + DIGEST_FRAME
+_CALL = _frame(b"call") + DIGEST_FRAME
+_TEXT = {form: _frame(b"text") + _frame(form) for form in (b"utf-8", b"utf-8-surrogatepass")}
+_ROLE = {role: _frame(role.encode()) for role in ROLES}
+
+
 def digest_message(message: Message, aliases: Aliases, where: str) -> tuple[bytes, bytes | None]:
     """``(msg, obs)`` of one message; obs is None unless it is a tool's reply."""
     content, role = message.content, message.role
     if role == "tool":
         obs = digest_observation(content, where)
-        alias = aliases.name_reply(message.tool_call_id)
-        error = () if message.error is None else (b"error", split_text(message.error)[1])
-        return digest_parts("msg", b"tool", b"reply-to", alias, b"obs", obs, *error), obs
-    pieces: tuple[bytes, ...] = (role.encode(),)
+        framed = _REPLY + aliases.name_reply(message.tool_call_id) + _OBS + obs
+        if message.error is None:
+            return sha256(frame_head("msg", 5) + framed).digest(), obs
+        return sha256(frame_head("msg", 7) + framed + _frame(b"error") + _frame(split_text(message.error)[1])).digest(), obs
+    frames, count = [_ROLE[role]], 1
     if isinstance(content, str):
-        pieces += (b"text", *split_text(content))
-    elif isinstance(content, bytes):
-        pieces += (b"bytes", content)
+        form, text = split_text(content)
+        frames += (_TEXT[form], _length(len(text)), text)
+        count = 4
     elif content is not None:
-        pieces += (b"json", canonical_part(content, f"{where}.content"))
+        plain = isinstance(content, bytes)
+        frames += (
+            (_frame(b"bytes"), _frame(content))
+            if plain
+            else (_frame(b"json"), _frame(canonical_part(content, f"{where}.content")))
+        )
+        count = 3
     for index, call in enumerate(message.tool_calls):
-        arguments = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
-        pieces += (b"call", digest_parts("call", aliases.name_call(call.id), call.name.encode(), *arguments))
-    return digest_parts("msg", *pieces), None
+        form, arguments = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
+        named = (
+            aliases.name_call(call.id) + _frame(call.name.encode("utf-8", "surrogatepass")) + _frame(form) + _frame(arguments)
+        )
+        frames += (_CALL, sha256(frame_head("call", 4) + named).digest())
+    return sha256(b"".join((frame_head("msg", count + 2 * len(message.tool_calls)), *frames))).digest(), None
 
 
 @dataclass(frozen=True, slots=True)

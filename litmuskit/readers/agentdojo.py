@@ -175,7 +175,7 @@ def _read_labels(run: _Run, rules: LabelRules, where: str, *, attacked: bool) ->
     facts: dict[str, Any] = {"match_key": TASK_KEYS.get(f"{run.suite_name}/{run.injection_task_id}", "unknown")}
     if f"_{run.attack_type}".endswith("_dos"):
         facts = {"match_key": "unknown", "reason": "denial of service: security is not utility"}
-    facts["violation"] = run.security if attacked else None
+    facts |= {"violation": run.security if attacked else None, "schema_check": False}  # no scorer of the package looks at form
     return resolve_labels([("security", run.security, facts), ("utility", run.utility, {})], rules, where)
 
 
