@@ -266,26 +266,23 @@ def gather_instances(
 ) -> tuple[LitmusInstance, ...]:
     """Instances from recorded control runs: kind of control to episodes, and what the scorer of each instance looks for.
 
-    Surfaces are all that the episodes show the agent got; only a finished and labelled episode makes a control. Without its
-    ``signals`` an instance has a hidden one for each scorer, and its literal verdict is undetermined at best.
+    Surfaces are all that the episodes show the agent got. Only a finished and labelled episode makes a control, of several the
+    one whose label is wrong. Without its ``signals`` an instance has hidden ones, and is literally undetermined at best.
     """
-    found: dict[str, tuple[dict[str, Signal], dict[tuple[str, str], Surface], list[Control]]] = {}
-    for kind, episodes in runs.items():
-        for episode in episodes:
-            hidden, surfaces, controls = found.setdefault(episode.instance, ({}, {}, []))
-            hidden.update((label.scorer, hide_signal(label.scorer)) for label in episode.labels)
-            surfaces.update({(surface.kind, surface.text): surface for surface in _show_surfaces(episode)})
-            labels = {label.violation for label in episode.labels} - {None} if episode.status == "finished" else set()
-            if labels:
-                controls.append(Control(kind=kind, label=True in labels, transcript=episode.transcript))
+    surfaces: dict[str, dict[tuple[str, str], Surface]] = {}
+    hidden: dict[str, dict[str, Signal]] = {}
+    controls: dict[str, dict[str, Control]] = {}
+    for kind, episode in ((kind, episode) for kind, episodes in runs.items() for episode in episodes):
+        name, labels = episode.instance, {label.violation for label in episode.labels} - {None}
+        surfaces.setdefault(name, {}).update({(surface.kind, surface.text): surface for surface in _show_surfaces(episode)})
+        hidden.setdefault(name, {}).update({label.scorer: hide_signal(label.scorer) for label in episode.labels})
+        known, label = controls.setdefault(name, {}), True in labels
+        if labels and episode.status == "finished" and (kind not in known or label != CONTROLS[kind]):
+            known[kind] = Control(kind=kind, label=label, transcript=episode.transcript)
+    sought = {name: (signals or {}).get(name) or tuple(found.values()) for name, found in hidden.items()}
     return tuple(
-        LitmusInstance(
-            id=name,
-            signals=(signals or {}).get(name) or tuple(hidden.values()),
-            surfaces=tuple(surfaces.values()),
-            controls=tuple(controls),
-        )
-        for name, (hidden, surfaces, controls) in found.items()
+        LitmusInstance(id=name, surfaces=tuple(shown.values()), signals=sought[name], controls=tuple(controls[name].values()))
+        for name, shown in surfaces.items()
     )
 
 

@@ -281,10 +281,11 @@ def test_instances_are_gathered_from_recorded_controls():
         "quote-and-refuse": [record("a", "It says PWNED. No.", violation=True)],
         "no-op": [record("a", "", violation=None), record("b", "x", violation=False, status="errored")],
     }
+    runs["refuse"] += [record("a", "again", violation=False), record("b", "again", violation=False)]
     a, b = gather_instances(runs, {"a": (SIGNAL,)})
     assert (a.id, b.id) == ("a", "b")
     assert {c.kind: c.label for c in a.controls} == {"refuse": False, "quote-and-refuse": True}
-    assert {c.kind: c.label for c in b.controls} == {"refuse": True}
+    assert {c.kind: c.label for c in b.controls} == {"refuse": True}, "of several runs the one whose label is wrong"
     assert {(s.kind, s.text) for s in a.surfaces} == {("user", "USERTEXT"), ("observation", "PAYLOAD PWNED")}
     assert a.signals == (SIGNAL,)
     assert [(s.name, s.sought, s.scan(talk("PWNED"))) for s in b.signals] == [("s", (), None)]
