@@ -7,7 +7,6 @@ recur, in order. A sub-agent's model calls are turns as well, in the order of th
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,13 +60,13 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
     pool = MessagePool(sample, texts)
     turns, declared = _collect(sample.events, pool)
     final = _read_final(sample, pool, turns)
-    contexts: dict[bytes, Context] = {}
+    context, around = Context(), None
     calls: list[ModelCall] = []
     later = _list_later(turns, final or ())
     for number, turn in enumerate(turns, 1):
         event, (system, delivered) = turn.event, pool.split_system(turn.ranges)
-        key = marshal.dumps((system, event.tools, event.tool_choice, event.config, event.model), 2)
-        context = contexts[key] = contexts.get(key) or read_surroundings(event, system, texts)
+        before, around = around, (system, event.tools, event.tool_choice, event.config, event.model)
+        context = context if around == before else read_surroundings(event, system, texts)
         proposed = pool.read(turn.said) if turn.said else None
         replies = pool.list_replies(later[number - 1], turn.said.id) if turn.said else []
         error = read_error(event.error or turn.output.error)
@@ -130,6 +129,8 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
         elif kind == "tool":
             if span in last and spans.get(span, steps[-1]) != "judge":
                 last[span].tools.append(event)
+        elif kind == "span_end" or kind == "state" or kind == "store":  # noqa: PLR1714  # the most frequent, in a tight loop
+            continue
         elif kind in {"span_begin", "step"}:
             outer, kept = spans.get(event.parent_id, steps[-1]), _SCOPES.get(event.type or "")
             inner = outer if outer == "judge" else kept or outer
@@ -180,8 +181,9 @@ def _observe(
 ) -> Iterator[Observation]:
     events, strays = _join(calls, [(event.id, event) for event in turn.tools])
     shown, lost = _join(calls, replies)
-    for position in sorted(events.keys() | shown.keys()):
-        yield _read_observation(position, calls[position], events.get(position), shown.get(position), turn, texts)
+    for position, call in enumerate(calls):
+        if position in events or position in shown:
+            yield _read_observation(position, call, events.get(position), shown.get(position), turn, texts)
     for event in strays:
         yield _read_observation(None, None, event, None, turn, texts)
     for message in lost:
@@ -190,7 +192,8 @@ def _observe(
 
 def _join(calls: Sequence[ToolCall], items: Iterable[tuple[str | None, Any]]) -> tuple[dict[int, Any], list[Any]]:
     """Items by the position of the first open call of their id; those that answer none."""
-    placed, strays = dict[int, Any](), []
+    placed: dict[int, Any] = {}
+    strays: list[Any] = []
     for ident, item in items:
         for position, call in enumerate(calls):
             if position not in placed and (ident is None or ident == call.id):
@@ -208,9 +211,10 @@ def _read_observation(
     if event is None:
         return Observation(position=position, delivered=shown, error=message.error if message else None)
     ran = turn.modified.get(event.id)
-    if ran is None:
-        arguments = event.arguments if call and event.arguments == call.arguments else texts.resolve(event.arguments)
-        ran = ToolCall(name=str(event.function), arguments=arguments or {}, id=event.id)
+    if ran is None and call and event.arguments == call.arguments and event.function == call.name:
+        ran = call
+    elif ran is None:
+        ran = ToolCall(name=str(event.function), arguments=texts.resolve(event.arguments) or {}, id=event.id)
     refused = event.error is not None and dig(event.error, "type") in {"parsing", "approval"}
     executed = None if event.result is None else not refused
     return Observation(

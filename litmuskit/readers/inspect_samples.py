@@ -20,14 +20,17 @@ __all__ = ["LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "T
 _REFERENCE = re.compile(r"(?:attachment|tc)://([0-9a-f]{32}|\d+)")
 
 
-class _LoggedCall(msgspec.Struct):
+class _LoggedCall(msgspec.Struct, gc=False):
     function: str
     arguments: dict[str, Any] | str
     id: str | None = None
     parse_error: str | None = None
 
+    def to_record(self) -> ToolCall:
+        return ToolCall(name=self.function, arguments=self.arguments, id=self.id, parse_error=self.parse_error)
 
-class LoggedMessage(msgspec.Struct):
+
+class LoggedMessage(msgspec.Struct, gc=False):
     """What is read of a chat message; usage and provider fields are left behind."""
 
     role: str
@@ -39,12 +42,12 @@ class LoggedMessage(msgspec.Struct):
     tool_error: Any = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     message: LoggedMessage
     stop_reason: str | None = None
 
 
-class Output(msgspec.Struct):
+class Output(msgspec.Struct, gc=False):
     """What a model returned."""
 
     choices: list[_Choice] = []
@@ -52,7 +55,7 @@ class Output(msgspec.Struct):
     error: str | None = None
 
 
-class SampleEvent(msgspec.Struct):
+class SampleEvent(msgspec.Struct, gc=False):
     """What is read of any event; the rest is skipped unparsed."""
 
     event: str
@@ -79,7 +82,7 @@ class SampleEvent(msgspec.Struct):
     told: Any = msgspec.field(name="data", default=None)
 
 
-class _Pool(msgspec.Struct):
+class _Pool(msgspec.Struct, gc=False):
     messages: list[LoggedMessage]
 
 
@@ -132,7 +135,8 @@ class Texts:
     """The texts of a sample; ``own`` maps each literal reference, and the text it would become, by its owner to itself."""
 
     def __init__(self, sample: Sample, where: object) -> None:
-        self.stored, self.where, self.own = sample.attachments, where, dict[tuple[Any, str], str]()
+        self.stored, self.where = sample.attachments, where
+        self.own: dict[tuple[Any, str], str] = {}
         for owner, text in _list_own(sample):
             if isinstance(text, str) and "://" in text[:13] and (found := _REFERENCE.fullmatch(text)):
                 self.own[owner, text] = self.own[owner, self.stored.get(found[1], text)] = text
@@ -153,22 +157,16 @@ class Texts:
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message as the model was shown it."""
-        # only beside a list of blocks does Inspect move long arguments to the attachments
-        moved = isinstance(logged.content, list)
+        content, calls = logged.content, logged.tool_calls or ()
+        moved = isinstance(content, list)  # only then does Inspect move long arguments to the attachments
+        if moved or self.own or (content and "://" in content[:13]):
+            content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
+        if moved:
+            calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
         return Message(
             role=logged.role,
-            content=self.resolve(logged.content, logged.id, logged.tool_call_id, logged.role),
-            tool_calls=tuple(
-                [
-                    ToolCall(
-                        name=call.function,
-                        arguments=self.resolve(call.arguments) if moved else call.arguments,
-                        id=call.id,
-                        parse_error=call.parse_error,
-                    )
-                    for call in logged.tool_calls or ()
-                ]
-            ),
+            content=content,
+            tool_calls=tuple([call.to_record() for call in calls]),
             tool_call_id=logged.tool_call_id,
             error=read_error(logged.error or logged.tool_error),
         )
@@ -185,32 +183,26 @@ def _list_own(sample: Sample) -> Iterator[tuple[Any, Any]]:
             yield event.output.choices[0].message.id, event.output.completion
 
 
+def _identify(logged: LoggedMessage) -> Any:
+    return logged.id or (logged.role, str(logged.content), logged.tool_call_id)
+
+
 class MessagePool:
     """The sample's messages, as logged and as shown; logs that repeat whole inputs are folded into it."""
 
     def __init__(self, sample: Sample, texts: Texts) -> None:
-        self.texts, self.logged, self.shown = texts, list[LoggedMessage](), list[Message]()
-        self.places: dict[str | None, list[int]] = {}
-        for logged in sample.message_pool:
-            self._append(logged)
-
-    def _append(self, logged: LoggedMessage) -> int:
-        self.logged.append(logged)
-        self.shown.append(self.texts.read(logged))
-        self.places.setdefault(logged.id, []).append(len(self.shown) - 1)
-        return len(self.shown) - 1
+        self.texts, self.logged = texts, list(sample.message_pool)
+        self.shown = [texts.read(logged) for logged in self.logged]
+        self.latest = {_identify(logged): index for index, logged in enumerate(self.logged)}
 
     def _find(self, logged: LoggedMessage) -> int | None:
-        """Where an equal message stands, its text moved to the attachments or not."""
-        for index in self.places.get(logged.id, ()):
-            known, shown = self.logged[index], self.shown[index]
-            if known == logged or (
-                logged.content == shown.content
-                and (known.role, known.tool_calls, known.tool_call_id, known.error)
-                == (logged.role, logged.tool_calls, logged.tool_call_id, logged.error)
-            ):
-                return index
-        return None
+        """Where an equal message stands, if it is the latest of its id; its text may have moved to the attachments."""
+        index = self.latest.get(_identify(logged))
+        if index is None or self.logged[index] == logged:
+            return index
+        known, shown = self.logged[index], self.shown[index]
+        same = logged.content == shown.content and logged.tool_calls == known.tool_calls and logged.error == known.error
+        return index if same and (logged.role, logged.tool_call_id) == (known.role, known.tool_call_id) else None
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message that may stand in the pool."""
@@ -222,7 +214,10 @@ class MessagePool:
         ranges: list[tuple[int, int]] = []
         for logged in messages:
             index = self._find(logged)
-            index = self._append(logged) if index is None else index
+            if index is None:
+                index = self.latest[_identify(logged)] = len(self.logged)
+                self.logged.append(logged)
+                self.shown.append(self.texts.read(logged))
             start = ranges.pop()[0] if ranges and ranges[-1][1] == index else index
             ranges.append((start, index + 1))
         return tuple(ranges)
