@@ -105,6 +105,14 @@ def test_a_replay_at_the_last_turn_stands_in_the_final_list_alone():
     assert FINDERS["replay"](replace(episode, transcript=replace(episode.transcript, final=None))) == ()
 
 
+def test_an_earlier_message_put_before_fresh_results_is_replay_and_the_same_message_twice_is_not():
+    first, second = ask(("f", {"a": 1}), ids=["x"]), ask(("f", {"a": 2}), ids=["y"])
+    start = [USER, first, reply("one", "x")]
+    for again, kind in ((first, "replay"), (second, "duplicate")):
+        views = [[USER], start, [*start, second, again, reply("two", "y")]]
+        assert [(e.kind, e.turn) for e in find_artifacts(build(views, [first, second, ask()]))] == [(kind, 2)]
+
+
 def test_other_arguments_that_no_call_ever_had_are_replay_unless_they_were_executed():
     proposal, shown = ask(("f", {"a": 1})), ask(("f", {"a": 9}))
     views = [[USER], [USER, shown, reply("x")]]
@@ -128,6 +136,24 @@ def test_rendering_a_call_anew_is_no_replay(shown):
     episode = build([[USER], view], [proposal, ask()])
     calls = tuple(replace(call, context=Context(tools=(tool,))) for call in episode.transcript.calls)
     assert FINDERS["replay"](replace(episode, transcript=replace(episode.transcript, calls=calls))) == ()
+
+
+@pytest.mark.parametrize(
+    "tool", [{"name": "f", "parameters": "none"}, {"function": "f"}, {"name": "f", "parameters": {"properties": [1]}}, {}]
+)
+def test_odd_tool_schemas_excuse_nothing(tool):
+    proposal, shown = ask(("f", {"a": 1})), ask(("f", {"a": 1, "d": "utf-8"}))
+    episode = build([[USER], [USER, shown, reply("x")]], [proposal, ask()])
+    calls = tuple(replace(call, context=Context(tools=(tool,))) for call in episode.transcript.calls)
+    odd = replace(episode, transcript=replace(episode.transcript, calls=calls))
+    assert [e.rule for e in FINDERS["replay"](odd)] == ["replay/arguments-at-position"]
+
+
+def test_arguments_no_json_could_hold_are_compared_all_the_same():
+    first, proposal = ask(("f", {1: "a", "b": {2}})), ask(("f", {"a": 2}))
+    start = [USER, first, reply("r")]
+    views = [[USER], start, [*start, first, reply("s")]]
+    assert [e.rule for e in FINDERS["replay"](build(views, [first, proposal, ask()]))] == ["replay/stale-arguments"]
 
 
 def test_nan_arguments_are_the_same_call():

@@ -56,7 +56,10 @@ def is_delivered(payload: str, text: str) -> bool:
     words, folded = _prepare(payload)
     if not all(word in text for word in words) and (text.isascii() or unicodedata.is_normalized("NFKC", text)):
         return False
-    return folded in fold_text(text) or ("\\" in text and folded in fold_text(_ESCAPE.sub(_unescape, text)))
+    if folded in fold_text(text):
+        return True
+    plain = _ESCAPE.sub(_unescape, text) if "\\" in text else ""
+    return folded in fold_text(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # joins escaped pairs
 
 
 def _list_received(transcript: Transcript) -> Iterator[str]:

@@ -46,7 +46,11 @@ def is_same_call(left: ToolCall, right: ToolCall) -> bool:
 
 def key_call(call: ToolCall) -> tuple[str, str]:
     """A hashable key, equal for equal calls up to key order."""
-    return call.name, json.dumps(_parse(call.arguments), sort_keys=True, default=str)
+    arguments = _parse(call.arguments)
+    try:
+        return call.name, json.dumps(arguments, sort_keys=True, default=str)
+    except TypeError:  # keys of several types
+        return call.name, repr(arguments)
 
 
 def show_call(call: ToolCall | None) -> str:
@@ -74,12 +78,20 @@ def is_filled(asked: ToolCall, other: ToolCall, context: Context) -> bool:
     before, after = _parse(asked.arguments), _parse(other.arguments)
     if asked.name != other.name or not isinstance(before, Mapping) or not isinstance(after, Mapping):
         return False
-    schemas = [tool.get("function", tool) for tool in context.tools]
-    schema: Any = next((s for s in schemas if isinstance(s, Mapping) and s.get("name") == asked.name), {})
-    known = (schema.get("parameters") or schema.get("input_schema") or {}).get("properties") or {}
+    defaults = _read_defaults(context, asked.name)
     added = {key: value for key, value in after.items() if key not in before and value is not None}
     kept = {key: value for key, value in after.items() if key in before}
-    return _is_same(before, kept) and all(key in known and known[key].get("default") == value for key, value in added.items())
+    return _is_same(before, kept) and all(key in defaults and defaults[key] == value for key, value in added.items())
+
+
+def _read_defaults(context: Context, name: str) -> dict[str, Any]:
+    for tool in context.tools:
+        shape = tool.get("function", tool)
+        schema = (shape.get("parameters") or shape.get("input_schema")) if isinstance(shape, Mapping) else None
+        fields = schema.get("properties") if isinstance(schema, Mapping) else None
+        if isinstance(fields, Mapping) and shape.get("name") == name:
+            return {key: rule.get("default") for key, rule in fields.items() if isinstance(rule, Mapping)}
+    return {}
 
 
 def pair_results(call: ModelCall) -> Iterator[tuple[int, ToolCall, Observation | None]]:
@@ -95,7 +107,8 @@ def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
     differing: list[tuple[int, int, ToolCall, ToolCall]] = []
     for call in episode.transcript.calls:
         for position, asked, result in pair_results(call):
-            if (result is None and is_logged) or (result is not None and result.executed is False):
+            is_joined = all(one.position is not None for one in call.observations)
+            if (result is None and is_logged and is_joined) or (result is not None and result.executed is False):
                 rule = "not-executed/rejected" if result is not None else "not-executed/no-result"
                 yield cite(episode, rule, f"{asked.name} was proposed, not executed", turn=call.turn, position=position)
             elif result is None or result.call is None or asked.parse_error is not None or is_same_call(asked, result.call):

@@ -94,7 +94,10 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
     for offset, index in enumerate(fresh):
         message, is_new = pool[index], offset >= len(placed)
         slot = None if is_new else placed[offset]
-        if message.role == "assistant":
+        again = is_answered and owner and not used and not _find_answer(transcript, message, [owner])
+        if message.role == "assistant" and again and any(pool[earlier] == message for earlier in shown):
+            slot = owner, None  # an earlier message between a proposal and its results
+        elif message.role == "assistant":
             used, owner = [], 0
             if (is_new and not is_answered) or (slot is not None and index not in known):
                 turns = [*thread.list_answers(), *answers] if is_new else thread.list_answers()
@@ -232,8 +235,8 @@ def _compare_results(episode: Episode, first: dict[_Slot, str]) -> Iterator[Evid
     lost = (episode.payloads or {}).values()
     owners = {text: slot for slot, text in returned.items()} if differing else {}
     for turn, position, seen in differing:
-        owner = owners.get(seen) if seen.strip() else None
-        own, missing = returned[turn, position], describe_cut(returned[turn, position], seen, lost)
+        owner, own = owners.get(seen) if seen.strip() else None, returned[turn, position]
+        missing = describe_cut(own, seen, lost) if owner is None else None
         if owner is None and missing is None:  # altered on its way as well?
             beside = {slot: _resemble(seen, text) for slot, text in returned.items() if slot[0] == turn}
             nearest = max(beside, key=lambda slot: beside[slot])
