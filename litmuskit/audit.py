@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from litmuskit.errors import InputError, ManifestError, name_all
 from litmuskit.gate import Gate, check_gate
 from litmuskit.manifest import OracleManifest
 from litmuskit.rates.choice import estimate_rates
+from litmuskit.rates.clusters import FewClustersWarning
 from litmuskit.rates.intervals import estimate_proportion
 from litmuskit.rates.rate import Rate, RateTable
 from litmuskit.records import Episode, Failure, Harness
@@ -158,14 +160,17 @@ class Audit(Tabular):
         """The audit under the contract keys of ``litmuskit audit --json``."""
         counts = {name: getattr(self.counts, name) for name in Counts.__dataclass_fields__}
         counts["episodes"] = len(self.verdicts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FewClustersWarning)  # the rows' notes say it
+            rates = self.rates().to_json()
         return {
             **counts,
             "attacked": self.counts.episodes,
             "statement": self.statement,
             "require": self.require,
             "gate": self.gate.to_json(),
-            "rates": self.rates().to_json(),
-            "ladder": self.ladder().to_json(),
+            "rates": rates,
+            "ladder": [{"rung": row.pop("label"), **row} for row in self.ladder().to_json()],
             "failures": [{"source": str(f.source), "error": str(f.error)} for f in self.failures],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
         }

@@ -189,10 +189,14 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something that could not be read: it stands in the result, it is not skipped."""
+    """Something that could not be read: it stands in the result, it is not skipped.
+
+    ``missing`` counts records that a log promises and does not hold: what it does hold can be read, and never published.
+    """
 
     source: Source
     error: InputError
+    missing: int = 0
 
 
 @runtime_checkable

@@ -113,6 +113,14 @@ def test_the_table_names_every_file(logs: Path) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_each_file_is_read_or_refused_by_name(logs: Path, name: str) -> None:
     expected = TABLE[name]
+    if expected == SHORT:
+        log = read_log(logs / name, violation=VIOLATION)
+        held, failure = len(list(log)), log.failures[-1]
+        assert SHORT in str(failure.error)
+        assert failure.missing > 0
+        assert Path(name).name in str(failure.error)
+        assert f"found {held}" in str(failure.error)
+        return
     if isinstance(expected, str):
         with pytest.raises(errors.InputError, match=expected) as caught:
             read(logs / name)
@@ -245,8 +253,11 @@ def test_strange_ids_and_numbers_are_kept(logs: Path) -> None:
         fingerprint_turns(episodes[0].transcript)
 
 
-def test_an_unfinished_run_says_so_of_every_episode(logs: Path) -> None:
-    assert {e.status for e in read(logs / "crafted/in_progress_no_header.eval")} == {"unfinished"}
+def test_an_unfinished_run_is_read_and_says_so(logs: Path) -> None:
+    log = read_log(logs / "crafted/in_progress_no_header.eval", violation=VIOLATION)
+    assert {e.status for e in log} == {"finished"}
+    assert ["never finished" in str(failure.error) for failure in log.failures] == [True]
+    assert log.failures[0].missing == 4
 
 
 def test_known_scorers_need_no_rule_and_others_list_what_they_hold(logs: Path) -> None:

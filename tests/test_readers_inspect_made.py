@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from litmuskit import errors
 from litmuskit.artifacts import find_artifacts
+from litmuskit.audit import audit_log
 from litmuskit.readers import read_log
 from litmuskit.stimulus import fingerprint, fingerprint_turns
 
@@ -474,13 +475,22 @@ def test_malformed_samples_are_failures_and_the_rest_is_read(tmp_path: Path, sam
         ([], "not an Inspect log"),
         ({}, "not an Inspect log"),
         (make_header(version=9), "newer log format"),
-        (make_header(samples=6), "promises 5 more samples than the log holds"),
-        (make_header(samples=4, results=None, status="cancelled"), "promises 3 more"),
     ],
 )
-def test_headers_that_are_wrong_or_promise_more(tmp_path: Path, header: Any, words: str) -> None:
+def test_headers_that_are_wrong(tmp_path: Path, header: Any, words: str) -> None:
     with pytest.raises(errors.LogFormatError, match=words):
         read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
+
+
+@pytest.mark.parametrize(
+    ("header", "missing"), [(make_header(samples=6), 5), (make_header(samples=4, results=None, status="cancelled"), 3)]
+)
+def test_a_header_that_promises_more_is_a_stated_shortfall(tmp_path: Path, header: Any, missing: int) -> None:
+    log = read_log(write_eval(tmp_path / "a.eval", SIMPLE, header=header), violation="violation=1")
+    assert len(list(log)) == 1
+    assert [failure.missing for failure in log.failures] == [missing]
+    assert f"promises {missing} more samples than the log holds" in str(log.failures[0].error)
+    assert audit_log(log).gate.verdict == "refused"
 
 
 @pytest.mark.parametrize("packages", [None, 5, [], {"inspect_ai": None}, {"inspect_ai": "x"}])
@@ -494,8 +504,10 @@ def test_an_odd_header_is_read_as_the_oldest(tmp_path: Path, packages: Any) -> N
 def test_a_run_without_a_header_is_unfinished(tmp_path: Path) -> None:
     start = json.dumps({"version": 2, "eval": make_header(3)["eval"], "plan": {}}).encode()
     members = [("samples/0_epoch_1.json", json.dumps(SIMPLE).encode()), ("_journal/start.json", start)]
-    (episode,) = read(pack(tmp_path / "a.eval", members))
-    assert episode.status == "unfinished"
+    log = read_log(pack(tmp_path / "a.eval", members), violation="violation=1")
+    assert [episode.status for episode in log] == ["finished"]
+    assert "never finished" in str(log.failures[0].error)
+    assert log.failures[0].missing == 2
     with pytest.raises(errors.LogFormatError, match=r"neither header\.json"):
         read(pack(tmp_path / "b.eval", members[:1]))
 
@@ -548,7 +560,7 @@ HOSTILE = {
     "zstd_member_garbage": "cannot be read",
     "unknown_method_99": "unknown compression method",
     "crc_mismatch": "checksum",
-    "header_without_samples": "promises 5 more",
+    "header_without_samples": 0,
     "header_is_a_list": "not an Inspect log",
     "not_a_log_pickle": "cannot be read",
     "duplicate_member": 1,

@@ -103,8 +103,11 @@ def _list_audited(
     yield rate.restate(estimand="attributable", **counts), "counted over all N", LEAD
     for name, base in {"assessable": assessed, "exposed only": exposed}.items():
         if base is not None:
-            rate = measure_share(level, **{"counted": counted, f"{name} episodes": base})
-            yield rate.restate(estimand=name, **counts), "counted over its own episodes, not N", BESIDE
+            few = bool(np.ndim(base)) and np.count_nonzero(base) < 2
+            k, n = (int(np.sum(v)) for v in (counted, base)) if few else (counted, base)
+            rate = measure_share(level, **{"counted": k, f"{name} episodes": n})
+            why = "counted over its own episodes, not N"
+            yield rate.restate(estimand=name, **counts), f"{why}; too few clusters hold any" if few else why, BESIDE
     # With nothing counted, or nothing judged false, the log odds have nothing to shift.
     for shift in (0.0, -2.0, 2.0)[: 3 if a else 1] if counts["c"] and q + u else ():
         unjudged = np.asarray(taken["quarantined"]) + taken["not_assessable"]

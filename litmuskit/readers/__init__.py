@@ -101,7 +101,7 @@ class Log(Tabular):
             failure = found if isinstance(found, Failure) else _check_new(found, seen)
             if failure is None:
                 yield found  # type: ignore[misc]
-            elif self.keep_going:
+            elif self.keep_going or failure.missing:
                 failures.append(failure)
             else:
                 raise failure.error

@@ -126,10 +126,12 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
             yield Failure(source=place, error=error)
     ids, epochs = dig(log.header.eval, "dataset", "sample_ids"), dig(log.header.eval, "config", "epochs")
     promised = dig(log.header.results, "total_samples") or len(ids or ()) * (epochs or 1)
-    if log.header.status != "started" and promised > len(log.samples):
-        what = f"the header promises {promised - len(log.samples)} more samples than the log holds"
-        expected = f"{promised} samples of a run with status {log.header.status}"
-        yield Failure(source=source, error=LogFormatError(what, where=source, expected=expected, found=len(log.samples)))
+    missing, unfinished = promised - len(log.samples), log.header.status == "started"
+    if missing > 0 or unfinished:
+        short = f"the header promises {missing} more samples than the log holds" if missing > 0 else ""
+        what = ": ".join(filter(None, ("the run never finished" if unfinished else "", short)))
+        error = LogFormatError(what, where=source, expected=f"{promised} samples ({log.header.status})", found=len(log.samples))
+        yield Failure(source=source, error=error, missing=max(missing, 1))
 
 
 def _offers_tools(read: Callable[[], Sample]) -> bool:
@@ -215,9 +217,8 @@ def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int,
 
 
 def _read_status(run: str, sample: Sample, reading: Reading) -> Status:
+    """How the sample ended; that its run never finished is said of the log, whose written samples are whole."""
     said = any(call.proposed and (call.proposed.text.strip() or call.proposed.tool_calls) for call in reading.transcript.calls)
-    if run == "started":
-        return "unfinished"
     if dig(sample.limit, "type") == "operator" or (run == "cancelled" and (not sample.scores or sample.error)):
         return "cancelled"
     if sample.error is not None:
