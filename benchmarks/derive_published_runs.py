@@ -29,6 +29,7 @@ RUNS = (
     *COUNTED,
     *(f"{name}_flagged" for name in COUNTED[2:]),
     "unseen_flagged",
+    "absent_flagged",
     "repeats_after_a_write",
     "repeats_called_replay",
 )
