@@ -23,17 +23,9 @@ from litmuskit.display import Table
 from litmuskit.records import Episode
 
 __all__ = [
-    "FINDERS",
-    "KINDS",
-    "DuplicateIndex",
-    "Evidence",
-    "Finder",
-    "cite",
-    "find_artifacts",
-    "find_repeats",
-    "list_finders",
+    "FINDERS", "KINDS", "DuplicateIndex", "Evidence", "Finder", "cite", "find_artifacts", "find_repeats", "list_finders",
     "regrade_flags",
-]
+]  # fmt: skip
 
 Search: TypeAlias = Callable[[Episode], Iterable[Evidence]]
 

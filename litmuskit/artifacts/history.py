@@ -1,173 +1,23 @@
-"""Faults that show only when each history the agent was shown is laid beside what it proposed.
-
-Every delivered history is aligned with the one before it: an honest one repeats it and adds the agent's last message and the
-results. A place in it belongs to a turn by *position*; call ids recur each turn in real logs and only settle the order of
-results inside one turn. Ranges of the pool keep this linear: only what changed is looked at.
-"""
+"""Faults of the histories: calls shown that were not proposed, results edited, exchanged, altered, or shown twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
+from litmuskit.artifacts.alignment import Slot, trace_history
 from litmuskit.artifacts.evidence import Evidence, cite
-from litmuskit.artifacts.execution import is_filled, is_flat, is_same_call, key_call, pair_results, read_text, show_call
+from litmuskit.artifacts.execution import is_filled, is_same_call, key_call, pair_results, read_text, show_call
 from litmuskit.artifacts.truncation import describe_cut
-from litmuskit.records import Episode, Message, Ranges, ToolCall, Transcript
+from litmuskit.records import Episode, Message, ToolCall
 
-__all__ = ["Shown", "find_history_faults", "trace_history"]
-
-_Slot = tuple[int, int | None]  # a turn and the position of a result in it; None is the agent's own message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A message, new or changed in the input of ``view``, at the place of a turn's proposal (``position`` None) or result.
-
-    ``turn`` is None for a message that an equal one precedes and that stands at no place.
-    """
-
-    turn: int | None
-    position: int | None
-    view: int
-    message: Message
-
-
-@dataclass(slots=True)
-class _Thread:
-    """One conversation: the history last shown, whose place each message is, and which turns answered to what."""
-
-    ranges: Ranges = ()
-    shown: list[int] = field(default_factory=list)
-    slots: list[_Slot | None] = field(default_factory=list)
-    asked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-
-    def list_answers(self) -> list[int]:
-        """The turns that answered to the history as it stands."""
-        return self.asked.setdefault((len(self.shown), self.shown[-1]), []) if self.shown else []
-
-
-def trace_history(transcript: Transcript) -> Iterator[Shown]:
-    """Every message, new or changed, at the place of a proposal or a result; nothing where no input was logged.
-
-    Sub-agents are followed apart, retries and forks are recognised, and after a summary or a trimmed window only messages
-    that still stand where they stood keep their place.
-    """
-    threads: dict[int, _Thread] = {}
-    thread = _Thread()
-    views = [(call.turn, call.delivered) for call in transcript.calls]
-    for view, ranges in () if is_flat(transcript) else [*views, (len(views) + 1, transcript.final)]:
-        first = next(_walk(ranges or (), 0), None)
-        if ranges is None or first is None:
-            continue
-        if first not in threads:
-            known, head = set(thread.shown), transcript.messages[first]
-            continues = known and (head == transcript.messages[thread.shown[0]] or not known.isdisjoint(_walk(ranges, 0)))
-            threads[first] = thread if continues else _Thread()
-        thread = threads[first]
-        yield from _advance(transcript, thread, view, ranges)
-        if view <= len(views):
-            thread.list_answers().append(view)
-
-
-def _walk(ranges: Ranges, skip: int) -> Iterator[int]:
-    for start, stop in ranges:
-        yield from range(min(start + skip, stop), stop)
-        skip = max(skip - (stop - start), 0)
-
-
-def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges) -> Iterator[Shown]:
-    pool, shown, answers, kept = transcript.messages, thread.shown, thread.list_answers(), 0
-    for before, now in zip(thread.ranges, ranges, strict=False):
-        kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
-        if before != now:
-            break
-    fresh = list(_walk(ranges, kept))
-    same = next((n for n, pair in enumerate(zip(shown[kept:], fresh, strict=False)) if pool[pair[0]] != pool[pair[1]]), None)
-    same = min(len(shown) - kept, len(fresh)) if same is None else same  # a reader may number equal messages anew
-    old, slots = shown[kept + same :], thread.slots[kept + same :]
-    shown[kept:], fresh = fresh[:same], fresh[same:]
-    del thread.slots[kept + same :]
-    thread.ranges = ranges
-    placed, known = _align(transcript, answers, old, slots, fresh), set(old)
-    is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
-    for offset, index in enumerate(fresh):
-        message, is_new = pool[index], offset >= len(placed)
-        slot = None if is_new else placed[offset]
-        again = is_answered and owner and not used and not _find_answer(transcript, message, [owner])
-        if message.role == "assistant" and again and any(pool[earlier] == message for earlier in shown):
-            slot = owner, None  # an earlier message between a proposal and its results
-        elif message.role == "assistant":
-            used, owner = [], 0
-            if (is_new and not is_answered) or (slot is not None and index not in known):
-                turns = [*thread.list_answers(), *answers] if is_new else thread.list_answers()
-                turn = _find_answer(transcript, message, turns)
-                if turn is None and is_new and turns and message.tool_calls:
-                    turn = turns[-1]
-                if turn is not None:
-                    slot, owner, is_answered = (turn, None), turn, True
-                    ids = [
-                        [call.id for call in one.tool_calls]
-                        for one in (message, transcript.calls[turn - 1].proposed or message)
-                    ]
-        elif message.role == "tool" and owner:
-            here = message.tool_call_id
-            position = next((own.index(here) for own in ids if own.count(here) == 1), len(used))
-            slot = (owner, position) if position < len(ids[0]) and position not in used else None
-            used.append(position)
-        if slot is not None and index not in known:
-            yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
-        elif slot is None and is_new and answers and message.role != "user" and any(pool[i] == message for i in shown[-8:]):
-            yield Shown(turn=None, position=None, view=view, message=message)
-        shown.append(index)
-        thread.slots.append(slot)
-
-
-def _align(
-    transcript: Transcript, answers: Sequence[int], old: list[int], slots: list[_Slot | None], fresh: list[int]
-) -> list[_Slot | None]:
-    """The places of those first messages of ``fresh`` that stand for messages of ``old``; what follows them is new.
-
-    Messages of the same number are anchors; as many messages of the same roles between two anchors are the old ones, edited.
-    """
-    roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
-    where = {index: place for place, index in reversed(list(enumerate(old)))}
-    placed: list[_Slot | None] = []
-    done = 0
-
-    def fit(place: int, gap: list[int]) -> list[_Slot | None]:
-        alike = [roles[index] for index in old[done:place]] == [roles[index] for index in gap]
-        return slots[done:place] if alike else [None] * len(gap)
-
-    for offset, index in enumerate(fresh):
-        beside = done + offset - len(placed)
-        place = beside if old[beside : beside + 1] == [index] else where.get(index, -1)
-        if place >= done:
-            placed += [*fit(place, fresh[len(placed) : offset]), slots[place]]
-            done = place + 1
-    rest = fresh[len(placed) :]
-    ends = [n for n, index in enumerate(rest) if _find_answer(transcript, transcript.messages[index], answers)]
-    left = len(old) - done
-    found = fit(len(old), rest[: next((n for n in ends if n >= left), ends[-1]) if ends else left])
-    return placed + (found if ends or found == slots[done:] else [None] * len(rest))
-
-
-def _find_answer(transcript: Transcript, message: Message, turns: Sequence[int]) -> int | None:
-    """The latest of ``turns`` that proposed just this message, call ids apart."""
-    for turn in reversed(turns) if message.role == "assistant" else ():
-        proposed = transcript.calls[turn - 1].proposed
-        if proposed is not None and len(proposed.tool_calls) == len(message.tool_calls):
-            same = all(map(is_same_call, proposed.tool_calls, message.tool_calls))
-            if same and (message.tool_calls or message.text == proposed.text):
-                return turn
-    return None
+__all__ = ["find_history_faults"]
 
 
 def find_history_faults(episode: Episode) -> Iterator[Evidence]:
     """Replay, late-edit and a message shown twice; against what the tools returned, mis-pairing and mutation."""
-    first: dict[_Slot, str] = {}
+    first: dict[Slot, str] = {}
     earliest: dict[tuple[str, str], int] = {}
-    reported: set[_Slot | int] = set()
+    reported: set[Slot | int] = set()
     for shown in trace_history(episode.transcript):
         turn, position, view = shown.turn, shown.position, shown.view
         text = f"{shown.message.text}{shown.message.error or ''}"
@@ -220,9 +70,9 @@ def _compare_calls(
         yield position, rule, f"shown {show_call(seen)}, proposed {show_call(proposal)}"
 
 
-def _compare_results(episode: Episode, first: dict[_Slot, str]) -> Iterator[Evidence]:
+def _compare_results(episode: Episode, first: dict[Slot, str]) -> Iterator[Evidence]:
     """What a tool returned against what was first shown in its place: another call's result, or its own altered."""
-    returned: dict[_Slot, str] = {}
+    returned: dict[Slot, str] = {}
     differing: list[tuple[int, int, str]] = []
     for call in episode.transcript.calls:
         for position, _, result in pair_results(call):

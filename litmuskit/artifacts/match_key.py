@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
+from litmuskit.artifacts.alignment import trace_history
 from litmuskit.artifacts.execution import key_call, pair_results, read_text
-from litmuskit.artifacts.history import trace_history
 from litmuskit.display import Table
 from litmuskit.errors import InputError
 from litmuskit.records import Episode, ToolCall
