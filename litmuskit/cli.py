@@ -69,6 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
     audit.add_argument("--by", nargs="+", default=(), metavar="GROUP", help="split the rates by groups of the log")
     audit.add_argument("--html", metavar="FILE", help="write a report")
     audit.add_argument("--keep-going", action="store_true", help="audit what can be read, list what cannot; never publishable")
+    audit.add_argument("--workers", type=int, default=1, metavar="N", help="read files in N processes, in the same order")
     reference = command("calibrate", do.run_calibrate, "make an oracle manifest of a reference log", "reference", many=True)
     reference.add_argument("--out", required=True, metavar="M", help="the manifest's folder")
     for added in (audit, reference):

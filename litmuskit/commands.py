@@ -40,7 +40,8 @@ def _dump(value: Any, target: str) -> None:
 
 def _open_log(arguments: argparse.Namespace, paths: Sequence[str]) -> Log:
     match_key, keep_going = getattr(arguments, "match_key", None), getattr(arguments, "keep_going", False)
-    return read_log(paths, violation=arguments.violation, match_key=match_key, keep_going=keep_going)
+    workers = getattr(arguments, "workers", 1)
+    return read_log(paths, violation=arguments.violation, match_key=match_key, keep_going=keep_going, workers=workers)
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
@@ -62,6 +63,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     )
     if arguments.json != "-":
         _print(*show_audit(audit, by=arguments.by))
+    if arguments.json != "-" and isinstance(oracle, Consensus):
+        _print(_shorten(oracle.to_table()))
     if arguments.json:
         _dump(audit.to_json(), arguments.json)
     if arguments.html:
@@ -69,6 +72,11 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
         write_report(audit, arguments.html)
     return 0 if audit.gate else 1
+
+
+def _shorten(table: Table) -> Table:
+    note = f"first {SHOWN} of {len(table)}" if len(table) > SHOWN else table.note
+    return Table(columns=table.columns, rows=table.rows[:SHOWN], caption=table.caption, note=note)
 
 
 def show_audit(audit: Audit, *, by: Sequence[str] = ()) -> tuple[Table, ...]:

@@ -361,7 +361,8 @@ def test_audit_command(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFi
     again = json.loads((tmp_path / "a.json").read_text())
     assert [v["decision"] for v in again["verdicts"]] == [v["decision"] for v in whole["verdicts"]]
     assert "Gate: refused" in capsys.readouterr().out
-    assert main(["audit", log, "--consensus", "--require", "consensus"]) == 1
+    assert main(["audit", log, "--consensus", "--require", "consensus", "--workers", "2"]) == 1
+    assert "stimulus drift" in capsys.readouterr().out
     assert main(["audit", log, "--match-key", "arguments", "--oracle", str(tmp_path / "m"), "--json", "-"]) == 1
     assert main(["verify", str(tmp_path / "m")]) == 0
     assert main(["verify", str(tmp_path / "m"), "--at-least", "2"]) == 2
