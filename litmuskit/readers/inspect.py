@@ -130,8 +130,9 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
     if missing > 0 or unfinished:
         short = f"the header promises {missing} more samples than the log holds" if missing > 0 else ""
         what = ": ".join(filter(None, ("the run never finished" if unfinished else "", short)))
-        error = LogFormatError(what, where=source, expected=f"{promised} samples ({log.header.status})", found=len(log.samples))
-        yield Failure(source=source, error=error, missing=max(missing, 1))
+        expected = f"{promised} samples ({log.header.status})"
+        shortfall = LogFormatError(what, where=source, expected=expected, found=len(log.samples))
+        yield Failure(source=source, error=shortfall, missing=max(missing, 1))
 
 
 def _offers_tools(read: Callable[[], Sample]) -> bool:

@@ -40,7 +40,7 @@ class Archive:
     """The members of one log; ``repeated`` counts the superseded copies of a name."""
 
     def __init__(self, stream: BinaryIO, source: Source) -> None:
-        self.stream, self.source = stream, source
+        self.stream, self.source, self.inflater = stream, source, zstandard.ZstdDecompressor()
         with _typed(source):
             directory = zipfile.ZipFile(stream).infolist()
         self.entries = {entry.filename: entry for entry in directory}
@@ -72,7 +72,7 @@ class Archive:
             packed = self.stream.read(entry.compress_size)
             if mark != b"PK\x03\x04" or len(packed) < entry.compress_size:
                 raise LogFormatError("member is cut, or not where the directory says", where=where, found=mark)
-            whole = _inflate(packed, entry.compress_type, size + 1)
+            whole = self._inflate(packed, entry.compress_type, size + 1)
         if len(whole) != size:
             found = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
             raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=found)
@@ -81,6 +81,13 @@ class Archive:
                 "checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{zlib.crc32(whole):08x}"
             )
         return whole
+
+    def _inflate(self, packed: bytes, method: int, bound: int) -> bytes:
+        if method == DEFLATED:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, bound)
+        if method == ZSTANDARD:
+            return bytes(self.inflater.stream_reader(packed, read_across_frames=True).read(bound))
+        return packed
 
     def read_chunks(self, shell: str, kind: str) -> list[Any]:
         """One sequence of a chunked sample; chunks are named by their first index and must leave no gap."""
@@ -99,14 +106,6 @@ def open_archive(member: Member) -> Iterator[Archive]:
     """The archive of a log file, wherever it lies."""
     with member.open() as stream:
         yield Archive(stream if stream.seekable() else io.BytesIO(member.read()), member.source)
-
-
-def _inflate(packed: bytes, method: int, bound: int) -> bytes:
-    if method == DEFLATED:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, bound)
-    if method == ZSTANDARD:
-        return bytes(zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True).read(bound))
-    return packed
 
 
 @contextmanager

@@ -138,7 +138,7 @@ class Texts:
         self.stored, self.where = sample.attachments, where
         self.own: dict[tuple[Any, str], str] = {}
         for owner, text in _list_own(sample):
-            if isinstance(text, str) and "://" in text[:13] and (found := _REFERENCE.fullmatch(text)):
+            if found := _REFERENCE.fullmatch(text):
                 self.own[owner, text] = self.own[owner, self.stored.get(found[1], text)] = text
 
     def resolve(self, value: Any, *owners: Any) -> Any:
@@ -166,21 +166,22 @@ class Texts:
         return Message(
             role=logged.role,
             content=content,
-            tool_calls=tuple([call.to_record() for call in calls]),
+            tool_calls=tuple([call.to_record() for call in calls]) if calls else (),
             tool_call_id=logged.tool_call_id,
-            error=read_error(logged.error or logged.tool_error),
+            error=read_error(logged.error or logged.tool_error) if logged.role == "tool" else None,
         )
 
 
-def _list_own(sample: Sample) -> Iterator[tuple[Any, Any]]:
-    yield "user", sample.input
+def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
+    """References that somebody wrote, with who did."""
+    written = [("user", sample.input)]
     for event in sample.events:
         if event.event == "tool":
-            owner, blocks = event.message_id or event.id, event.result if isinstance(event.result, list) else ()
-            yield owner, event.result
-            yield from ((owner, dig(block, "text")) for block in blocks)
-        elif isinstance(event.output, Output) and event.output.choices:
-            yield event.output.choices[0].message.id, event.output.completion
+            blocks = [dig(block, "text") for block in event.result] if isinstance(event.result, list) else [event.result]
+            written += [(event.message_id or event.id, text) for text in blocks]
+        elif event.event == "model" and isinstance(event.output, Output) and event.output.choices:
+            written.append((event.output.choices[0].message.id, event.output.completion))
+    return ((owner, text) for owner, text in written if isinstance(text, str) and "://" in text[:13])
 
 
 def _identify(logged: LoggedMessage) -> Any:
