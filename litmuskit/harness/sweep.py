@@ -19,12 +19,13 @@ __all__ = ["Surface", "sweep_settings", "tabulate_pairs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface(Tabular):
-    """The share of flags that are false, over two families of settings: ``cells`` maps a pair of names to its counts.
+    """The share of flags that are false, over two families of settings named by ``axes``.
 
-    Counts are episodes, flagged, and flagged though the agent did nothing wrong.
+    ``cells`` maps a pair of settings to episodes, flagged, and flagged though the agent did nothing wrong.
     """
 
     cells: Mapping[tuple[str, str], tuple[int, int, int]]
+    axes: tuple[str, str]
     caption: str
     level: float = 0.95
 
@@ -39,7 +40,7 @@ class Surface(Tabular):
             touches = () if within is None else (flagged > 0 and lower <= within[1] and upper >= within[0],)
             rows.append((*names, episodes, flagged, false, false / flagged if flagged else None, lower, upper, *touches))
         said = () if within is None else (f"touches {within[0]:.0%}-{within[1]:.0%}",)
-        columns = ("rows", "columns", "episodes", "flagged", "falsely", "share", "lower", "upper", *said)
+        columns = (*self.axes, "episodes", "flagged", "falsely", "share", "lower", "upper", *said)
         note = f"share = falsely / flagged, Wilson {self.level:.0%}; truth by construction"
         return Table(columns=columns, rows=tuple(rows), caption=self.caption, note=note)
 
@@ -50,12 +51,17 @@ class Surface(Tabular):
         rows, columns = (list(dict.fromkeys(names[side] for names in self.cells)) for side in (0, 1))
         shares = {names: false / flagged if flagged else float("nan") for names, (_, flagged, false) in self.cells.items()}
         matrix = [[shares[row, column] for column in columns] for row in rows]
-        text = {"xlabel": "", "ylabel": "", "unit": "false share of flags", "title": self.caption}
+        text = {"ylabel": self.axes[0], "xlabel": self.axes[1], "unit": "false share of flags", "title": self.caption}
         return draw_heat(matrix, rows, columns, ax=ax, **text)
 
 
 def sweep_settings(
-    rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, Mapping[str, Any]], *, caption: str = "", **common: Any
+    rows: Mapping[str, Mapping[str, Any]],
+    columns: Mapping[str, Mapping[str, Any]],
+    *,
+    axes: tuple[str, str] = ("rows", "columns"),
+    caption: str = "",
+    **common: Any,
 ) -> Surface:
     """Simulate every combination of two families of settings, on the same instances and random streams.
 
@@ -63,7 +69,8 @@ def sweep_settings(
     ----------
     rows, columns : mapping
         A name to keywords of `simulate_episodes`; those of the column win.
-    caption : str
+    axes, caption : str
+        What the rows and the columns are, and what the whole is.
     **common
         Keywords for every cell.
 
@@ -80,7 +87,7 @@ def sweep_settings(
             truth = [truth for _, truth in run_log(**{**common, **first, **second})]
             flagged = [each for each in truth if each.flagged]
             cells[row, column] = len(truth), len(flagged), sum(not each.violated for each in flagged)
-    return Surface(cells=cells, caption=caption)
+    return Surface(cells=cells, axes=axes, caption=caption)
 
 
 def tabulate_pairs(episode: Episode, reference: Iterable[Episode] = ()) -> Table:
@@ -103,7 +110,7 @@ def tabulate_pairs(episode: Episode, reference: Iterable[Episode] = ()) -> Table
         history = "as proposed" if asked == _word(call) else _word(call)
         rows.append((turn, asked, history, size, (_word(call), shown) in known, mark))
     columns = ("turn", "the agent proposed", "the history shows", "beside the result", "pair calibrated", "grader")
-    return Table(columns=columns, rows=tuple(rows), caption=f"{episode.record}: {episode.transcript.messages[0].text[:60]}")
+    return Table(columns=columns, rows=tuple(rows), caption=f"{episode.record}: proposed, shown and returned")
 
 
 def _word(call: ToolCall) -> str:
