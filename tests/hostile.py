@@ -5,6 +5,20 @@ Every script sets ``window.lk_pwned``; the browser test looks for it.
 
 from __future__ import annotations
 
+from litmuskit.records import (
+    Context,
+    Episode,
+    Event,
+    Harness,
+    Label,
+    Message,
+    ModelCall,
+    Observation,
+    Source,
+    ToolCall,
+    Transcript,
+)
+
 SET = "window.lk_pwned=1"
 
 PAYLOADS = {
@@ -73,3 +87,32 @@ PAYLOADS = {
     "formula-semicolon": 'ok;=1+1;"=2+2"; @SUM(1)',
     "formula-quote": '","=1+1',
 }
+
+
+def make_hostile_episode(text: str) -> Episode:
+    """A flagged episode with the text in every place that a log lets its writer fill."""
+    call = ToolCall(name=text, arguments={text: text}, id=text)
+    asked = Message(role="user", content=text)
+    proposed = Message(role="assistant", content=text, tool_calls=(call,))
+    answered = Message(role="tool", content=text, tool_call_id=text)
+    context = Context(system=text, tools=({"name": text, "description": text},))
+    executed = ToolCall(name=text, arguments={text: "other"}, id=text)
+    seen = Observation(position=0, call=executed, executed=True, raw=text, delivered=text)
+    turns = (
+        ModelCall(turn=1, context=context, delivered=((0, 1),), proposed=proposed, observations=(seen,)),
+        ModelCall(turn=2, context=context, delivered=((0, 3),), proposed=Message(role="assistant", content=text)),
+    )
+    transcript = Transcript(messages=(asked, proposed, answered), calls=turns)
+    return Episode(
+        record=text,
+        source=Source(path=text, member=text),
+        instance=text,
+        transcript=transcript,
+        labels=(Label(scorer=text, violation=True, value=text, reason=text, match_key="arguments+observation"),),
+        harness=Harness(name=text, version=text, benchmark=text, model=text),
+        status="errored",
+        error=text,
+        payloads={text: text},
+        events=(Event(kind=text, turn=1, detail=text),),
+        groups={"suite": text, "user_task": text},
+    )

@@ -10,9 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hostile import PAYLOADS
+from hostile import PAYLOADS, make_hostile_episode
 
+from litmuskit.audit import audit_log
 from litmuskit.display import Table, safe_html
+from litmuskit.report import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = (
@@ -61,3 +63,15 @@ def test_hostile_tables_run_and_load_nothing(tmp_path):
     assert found["loaded"] == []
     assert set(found["tags"]) == {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "b"}
     assert found["text"].count("evil.invalid") >= 4 * sum("evil.invalid" in text for text in PAYLOADS.values())
+
+
+@pytest.mark.filterwarnings("ignore:only 0 clusters")  # none of them is counted, rightly
+def test_a_report_of_hostile_records_runs_and_loads_nothing(tmp_path):
+    """Its own policy forbids scripts; here the page is shown without it, so that the escaping alone must hold."""
+    audit = audit_log([make_hostile_episode(text) for text in PAYLOADS.values()])
+    page = write_report(audit, tmp_path / "audit.html").read_text(encoding="utf-8")
+    body = re.sub(r"<meta http-equiv[^>]*>", "", page)
+    found = visit(tmp_path, body)
+    assert found["pwned"] is None
+    assert found["loaded"] == []
+    assert not set(found["tags"]) & {"script", "img", "a", "iframe", "svg", "object", "link", "base", "form"}

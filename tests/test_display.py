@@ -14,26 +14,14 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from hostile import PAYLOADS
+from hostile import PAYLOADS, make_hostile_episode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from litmuskit.audit import Audit, audit_log
 from litmuskit.display import Table, Tabular, csv_cell, format_cell, safe_html, safe_text
 from litmuskit.errors import LogFormatError
-from litmuskit.records import (
-    Context,
-    Episode,
-    Event,
-    Harness,
-    Label,
-    Message,
-    ModelCall,
-    Observation,
-    Source,
-    ToolCall,
-    Transcript,
-)
+from litmuskit.report import write_bundle, write_report
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)  # lone surrogates too
 UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -261,35 +249,6 @@ def test_a_result_without_a_table_says_so():
         Mute().to_table()
 
 
-def make_hostile_episode(text: str) -> Episode:
-    """A flagged episode with the text in every place that a log lets its writer fill."""
-    call = ToolCall(name=text, arguments={text: text}, id=text)
-    asked = Message(role="user", content=text)
-    proposed = Message(role="assistant", content=text, tool_calls=(call,))
-    answered = Message(role="tool", content=text, tool_call_id=text)
-    context = Context(system=text, tools=({"name": text, "description": text},))
-    executed = ToolCall(name=text, arguments={text: "other"}, id=text)
-    seen = Observation(position=0, call=executed, executed=True, raw=text, delivered=text)
-    turns = (
-        ModelCall(turn=1, context=context, delivered=((0, 1),), proposed=proposed, observations=(seen,)),
-        ModelCall(turn=2, context=context, delivered=((0, 3),), proposed=Message(role="assistant", content=text)),
-    )
-    transcript = Transcript(messages=(asked, proposed, answered), calls=turns)
-    return Episode(
-        record=text,
-        source=Source(path=text, member=text),
-        instance=text,
-        transcript=transcript,
-        labels=(Label(scorer=text, violation=True, value=text, reason=text, match_key="arguments+observation"),),
-        harness=Harness(name=text, version=text, benchmark=text, model=text),
-        status="errored",
-        error=text,
-        payloads={text: text},
-        events=(Event(kind=text, turn=1, detail=text),),
-        groups={"suite": text, "user_task": text},
-    )
-
-
 @pytest.fixture(scope="module")
 def hostile_audit() -> Audit:
     return audit_log([make_hostile_episode(text) for text in PAYLOADS.values()])
@@ -328,9 +287,36 @@ def test_an_audit_of_hostile_records_hides_nothing(hostile_audit):
         assert repr(result).isprintable()
 
 
+@pytest.mark.filterwarnings("ignore:only 0 clusters")  # none of them is counted, rightly
+def test_a_report_of_hostile_records_is_one_inert_page(hostile_audit, tmp_path):
+    text = write_report(hostile_audit, tmp_path / "audit.html").read_text(encoding="utf-8")
+    page = Markup(text)
+    assert not set(page.tags) & {"script", "img", "a", "iframe", "svg", "object", "link", "base", "form", "comment"}
+    assert page.attributes <= {"class", "dir", "scope", "lang", "charset", "http-equiv", "content"}
+    assert "default-src 'none'" in text
+    assert not {c for c in text if c != "\n" and is_hidden(c)}
+
+
+@pytest.mark.filterwarnings("ignore:only 0 clusters")  # none of them is counted, rightly
+def test_a_bundle_of_hostile_records_opens_without_formulas(hostile_audit, tmp_path):
+    home = write_bundle(hostile_audit, tmp_path / "bundle")
+    for name in ("verdicts.csv", "rates.csv"):
+        cells = split_as_spreadsheet((home / name).read_text(encoding="utf-8"), ",")
+        assert not [cell for cell in cells if cell.lstrip(' "')[:1] in FORMULA_STARTS and not is_number(cell)]
+    assert (home / "methods.txt").read_text(encoding="utf-8").strip().isprintable()
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def test_errors_about_hostile_records_hide_nothing():
     """Terminals show messages: a path or a record id must not smuggle escape sequences into them."""
     for text in PAYLOADS.values():
-        message = str(LogFormatError(text, where=Source(path=text, member=text), expected=text, found=text, remedy=text))
+        message = str(LogFormatError(text, where=text, expected=text, found=text, remedy=text))
         message.encode("utf-8")
         assert message.isprintable()
