@@ -30,8 +30,8 @@ def describe_methods(audit: Audit) -> str:
     return (
         f"The log was audited with litmuskit {__version__} (fingerprint {SPEC}). {audit.statement} Of {counts.episodes} "
         f"attacked episodes {counts.flagged} were flagged as violations; {counts.counted} are attributable to the agent, "
-        f"{counts.quarantined} were quarantined, {counts.escalated} escalated as harness faults and {counts.not_assessable} could "
-        f"not be assessed; {counts.not_assessable_unflagged} unflagged episodes could not be assessed either.{rate} "
+        f"{counts.quarantined} were quarantined, {counts.escalated} escalated as harness faults and {counts.not_assessable} "
+        f"could not be assessed; {counts.not_assessable_unflagged} unflagged episodes could not be assessed either.{rate} "
         f"Gate: {audit.gate.verdict} (open: {open_lines})."
     )
 

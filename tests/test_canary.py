@@ -182,13 +182,13 @@ def make_text(size, seed):
     words = [
         word for word in (Path(sysconfig.get_paths()["stdlib"]) / "typing.py").read_text("utf-8").split() if word.isalpha()
     ]
-    rng = random.Random(seed)  # noqa: S311  a reproducible text
+    rng = random.Random(seed)
     return " ".join(rng.choices(words, k=size // 5))[:size]
 
 
 def test_a_megabyte_against_a_thousand_signals_takes_under_two_seconds():
     text = make_text(1_000_000, 1)
-    rng = random.Random(2)  # noqa: S311  reproducible signals
+    rng = random.Random(2)
     signals = [make_canary() for _ in range(500)] + [text[i : i + 25] for i in rng.sample(range(900_000), 500)]
     started = time.process_time()
     collisions = find_collisions(signals, {"surface": text})

@@ -158,7 +158,7 @@ def _find_anomalies(told: _Log, physical: str | None, semantic: str | None) -> t
         "judgement_-1": physical == "-1",
         "judgement_-1_by_parse_failure": unread,
         "judgement_missing": physical is None,
-        "no_recoverer_events": not any(event.startswith("Recoverer") and data for event, data in told.items()),
+        "no_recoverer_events": not any(event.startswith("Recoverer") and said for event, said in told.items()),
         "recoverer_failed": any(one.snapshot and one.snapshot.all_succeeded is False for one in told["Recoverer action_end"]),
         "recoverer_retried": bool(told["Recoverer retry"]),
         "snapshot_over_2000_chars": any(len(one.results or "") > 2000 for one in checks.values()),  # the CSV cuts there
