@@ -56,7 +56,7 @@ def make_sample(
             "tools": [TOOL],
         }
         events.append({**model, "tool_choice": "auto", "config": {"temperature": 0.5, "max_connections": 4}, "output": output})
-        pool.append(said)
+        pool.append(copy.deepcopy(said))
         for call, text in zip(calls, results, strict=True):
             told = {"event": "tool", "span_id": "solve", "id": call["id"], "function": call["function"]}
             ident_ = f"m-{number}-{call['id']}"
@@ -251,6 +251,26 @@ def test_a_replay_at_the_last_turn_stands_in_the_final_list(tmp_path: Path) -> N
     faulty["messages"][4]["tool_calls"][0]["arguments"] = {"path": "a"}
     (episode,) = read(write_eval(tmp_path / "a.eval", faulty))
     assert {(one.kind, one.turn) for one in find_artifacts(episode)} == {("replay", 2)}
+
+
+def test_several_faults_at_several_turns_among_parallel_calls(tmp_path: Path) -> None:
+    pairs = [[make_call(f"a{n}", "read", path=f"p{n}"), make_call(f"b{n}", "send", to=f"q{n}")] for n in range(4)]
+    faulty = make_sample([(calls, [f"read {n}", f"sent {n}"]) for n, calls in enumerate(pairs)])
+    pool = faulty["events_data"]["messages"]
+    pool[8]["tool_calls"] = [pool[8]["tool_calls"][0], make_call("b2", "send", to="q0")]  # turn 3, second call: older arguments
+    pool[3]["content"], pool[4]["content"] = pool[4]["content"], pool[3]["content"]  # turn 1: results crossed
+    tools = [event for event in faulty["events"] if event["event"] == "tool"]
+    tools[2] |= {"truncated": [9000, 1024]}  # turn 2, first call
+    (episode,) = read(write_eval(tmp_path / "a.eval", faulty))
+    found = {(one.kind, one.turn, one.position) for one in find_artifacts(episode)}
+    assert {("replay", 3, 1), ("truncation", 2, 0), ("mis-pairing", 1, 0), ("mis-pairing", 1, 1)} <= found
+    assert {kind for kind, _, _ in found} == {"replay", "truncation", "mis-pairing"}
+
+
+@pytest.mark.parametrize("key", [["arguments"], {"a": 1}, "nonsense", 3])
+def test_an_odd_match_key_is_unknown(tmp_path: Path, key: Any) -> None:
+    scored = change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"match_key": key}}})
+    assert read(write_eval(tmp_path / "a.eval", scored))[0].flag.match_key == "unknown"
 
 
 def test_a_prettified_last_message_is_no_replay(tmp_path: Path) -> None:
@@ -457,6 +477,7 @@ def test_damaged_bytes_give_typed_errors_or_the_same_episode(tmp_path_factory: A
         (change_events(SIMPLE, "model", input_refs=[]), "input is not in the log"),
         (change_events(SIMPLE, "model", tools="read"), "not an Inspect log"),
         (change(SIMPLE, scores={"violation": 1}), "'violation': not a score"),
+        (change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"turn": 99}}}), "'violation': no such turn"),
         (change(SIMPLE, scores={"violation": {"value": [1] * 1000}}), "scorer 'violation'.*list of 1,000"),
     ],
 )
@@ -496,7 +517,14 @@ def test_a_header_that_promises_more_is_a_stated_shortfall(tmp_path: Path, heade
 @pytest.mark.parametrize("packages", [None, 5, [], {"inspect_ai": None}, {"inspect_ai": "x"}])
 def test_an_odd_header_is_read_as_the_oldest(tmp_path: Path, packages: Any) -> None:
     header = make_header()
-    header["eval"] |= {"packages": packages, "metadata": 3, "dataset": [], "config": None}
+    header["eval"] |= {
+        "packages": packages,
+        "metadata": 3,
+        "dataset": {"sample_ids": 9},
+        "config": {"epochs": "x"},
+        "revision": "x",
+    }
+    header |= {"results": {"total_samples": "1"}, "stats": 7}
     (episode,) = read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
     assert episode.transcript.unlogged == {"delivered", "executed"}
 

@@ -28,6 +28,7 @@ __all__ = ["OWN_SCORER", "read_episodes", "sniff"]
 OWN_SCORER = "litmuskit"  # the verdicts that `inspect_hook` writes back judge the harness, not the agent
 NEWEST = 3  # version of the log format
 _FORM = re.compile(r"malformed|schema|invalid[\s_-]*(json|output|format|argument)", re.IGNORECASE)
+_KEYS = {key: key for key in MATCH_KEYS} | {"argument_hash": "arguments", "arguments_hash": "arguments"}
 _CUTS = (((0, 3, 252), "middle, between code points"), ((0, 3, 117), "middle"), ((0,), "head"))
 
 
@@ -124,15 +125,21 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
             yield _read_episode(log, read(), place, rules)
         except InputError as error:
             yield Failure(source=place, error=error)
-    ids, epochs = dig(log.header.eval, "dataset", "sample_ids"), dig(log.header.eval, "config", "epochs")
-    promised = dig(log.header.results, "total_samples") or len(ids or ()) * (epochs or 1)
-    missing, unfinished = promised - len(log.samples), log.header.status == "started"
+    missing, unfinished = _count_promised(log.header) - len(log.samples), log.header.status == "started"
     if missing > 0 or unfinished:
         short = f"the header promises {missing} more samples than the log holds" if missing > 0 else ""
         what = ": ".join(filter(None, ("the run never finished" if unfinished else "", short)))
-        expected = f"{promised} samples ({log.header.status})"
+        expected = f"{len(log.samples) + max(missing, 0)} samples ({log.header.status})"
         shortfall = LogFormatError(what, where=source, expected=expected, found=len(log.samples))
         yield Failure(source=source, error=shortfall, missing=max(missing, 1))
+
+
+def _count_promised(header: _Header) -> int:
+    total, ids = dig(header.results, "total_samples"), dig(header.eval, "dataset", "sample_ids")
+    epochs = dig(header.eval, "config", "epochs")
+    if isinstance(total, int):
+        return total
+    return len(ids) * (epochs if isinstance(epochs, int) else 1) if isinstance(ids, list) else 0
 
 
 def _offers_tools(read: Callable[[], Sample]) -> bool:
@@ -150,25 +157,23 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
     found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(header.eval, "packages", "inspect_ai")))
     version = tuple(map(int, found.groups())) if found else (0,)
     reading = read_transcript(sample, version, source)
-    error, limit, payloads = (
-        dig(sample.error, "message") or sample.error,
-        dig(sample.limit, "type"),
-        dig(sample.metadata, "injections"),
-    )
+    error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
     return Episode(
         record=f"{log.name}#{sample.id}#{sample.epoch}",
         source=source,
         instance=str(sample.id),
         epoch=sample.epoch,
         transcript=reading.transcript,
-        labels=_read_labels(scores, rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"),
+        labels=_read_labels(
+            scores, len(reading.transcript.calls), rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"
+        ),
         harness=_read_harness(header.eval, reading, version, sample.metadata),
         status=_read_status(header.status, sample, reading),
         error=None if error is None else str(error),
         payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
         events=reading.declared or None,
         live=reading.live,
-        limit=None if sample.limit is None else str(limit),
+        limit=None if sample.limit is None else str(dig(sample.limit, "type")),
         retries=len(sample.error_retries or ()),
         copied=_is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created")),
         invalidated=sample.invalidation is not None,
@@ -178,7 +183,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
     )
 
 
-def _read_labels(scores: Mapping[str, Any], rules: LabelRules, where: str) -> tuple[Label, ...]:
+def _read_labels(scores: Mapping[str, Any], turns: int, rules: LabelRules, where: str) -> tuple[Label, ...]:
     judged: list[tuple[str, Any, dict[str, Any]]] = []
     for name, score in scores.items():
         if not isinstance(score, dict) or "value" not in score:
@@ -188,9 +193,10 @@ def _read_labels(scores: Mapping[str, Any], rules: LabelRules, where: str) -> tu
             dig(score, "metadata", "match_key"),
             dig(score, "metadata", "turn"),
         )
-        key = "arguments" if key in {"argument_hash", "arguments_hash"} else key
+        if isinstance(turn, int) and not 1 <= turn <= turns:
+            raise LogFormatError(f"scorer {name!r}: no such turn", where=where, expected=f"1..{turns}", found=turn)
         facts = {"reason": reason, "schema_check": None if reason is None else bool(_FORM.search(str(reason)))}
-        facts |= {"match_key": key} if key in MATCH_KEYS else {}
+        facts |= {"match_key": _KEYS[key]} if isinstance(key, str) and key in _KEYS else {}
         judged.append((name, score["value"], facts | ({"turn": turn} if isinstance(turn, int) else {})))
     return resolve_labels(judged, rules, where)
 
@@ -205,14 +211,14 @@ def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int,
     if isinstance(named, str):
         policies["mutation"] = Policy(name=named, version="by name only", digest=digest_json({"mutation_policy": named}))
     benchmark = str(dig(spec, "task_registry_name") or dig(spec, "task"))
-    package = dig(spec, "packages", benchmark.partition("/")[0])
+    package, revision = dig(spec, "packages", benchmark.partition("/")[0]), dig(spec, "revision")
     return Harness(
         name="inspect_ai",
         version=dig(spec, "packages", "inspect_ai"),
         benchmark=benchmark,
         benchmark_version=str(package or dig(spec, "task_version")),
         model=dig(spec, "model"),
-        source=dig(spec, "revision"),
+        source=revision if isinstance(revision, dict) else None,
         policies=policies,
     )
 
