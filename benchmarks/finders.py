@@ -271,6 +271,10 @@ def tabulate(tally: dict[tuple[str, str, str], list[int]]) -> Table:
     return Table(columns=columns, rows=tuple(rows), caption="Finders on planted faults, 95 % Wilson limits")
 
 
+def _misses(share: float | None, target: float) -> bool:
+    return share is not None and share < target
+
+
 def measure_growth() -> float:
     """Time per message at 1,000 turns over that at 10."""
 
@@ -300,7 +304,7 @@ def main() -> int:
         tally |= measure(read_inspect(chosen.shared))
     tally |= {("several episodes", kind, "all"): row for kind, row in count_duplicates(chosen.cases).items()}
     table, growth = tabulate(tally), measure_growth()
-    missed = [row for row in table if row[2] == "all" and ((row[6] or 1) < RECALL or (row[9] or 1) < PRECISION)]
+    missed = [row for row in table if row[2] == "all" and (_misses(row[6], RECALL) or _misses(row[9], PRECISION))]
     if chosen.json:
         text = json.dumps({"rows": table.to_records(), "growth": growth, "missed": len(missed)}, indent=1)
         sys.stdout.write(text) if chosen.json == "-" else Path(chosen.json).write_text(text, encoding="utf-8")

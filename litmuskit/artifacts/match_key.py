@@ -32,19 +32,21 @@ def find_repeats(episode: Episode, key: Key) -> tuple[tuple[int, int], ...]:
     """
     if key not in {"arguments", "arguments+observation"} and not callable(key):
         raise InputError("unknown match key", where="key", expected="arguments, arguments+observation or a callable", found=key)
-    graded: dict[tuple[int, int], tuple[ToolCall, str | None]] = {}
+    calls: dict[tuple[int, int], ToolCall] = {}
+    texts: dict[tuple[int, int], str | None] = {}
     for turn in episode.transcript.calls:
         for position, asked, result in pair_results(turn):
-            graded[turn.turn, position] = asked, read_text(result.delivered) if result is not None else None
+            calls[turn.turn, position] = asked
+            texts[turn.turn, position] = read_text(result.delivered) if result is not None else None
     for shown in trace_history(episode.transcript):
-        turn_number, message = shown.turn or 0, shown.message
-        for position, call in enumerate(message.tool_calls) if shown.position is None else ():
-            graded[turn_number, position] = call, graded.get((turn_number, position), (call, None))[1]
-        if shown.position is not None and (turn_number, shown.position) in graded:
-            graded[turn_number, shown.position] = graded[turn_number, shown.position][0], message.text
+        if shown.turn is not None and shown.position is not None:
+            texts[shown.turn, shown.position] = shown.message.text
+        elif shown.turn is not None:
+            calls |= {(shown.turn, position): call for position, call in enumerate(shown.message.tool_calls)}
     seen: set[Hashable] = set()
     repeats: list[tuple[int, int]] = []
-    for slot, (call, text) in sorted(graded.items(), key=lambda item: item[0]):
+    for slot in sorted(calls):
+        call, text = calls[slot], texts.get(slot)
         found = key(call, text) if callable(key) else (*key_call(call), text if key == "arguments+observation" else None)
         repeats += [slot] if found in seen else []
         seen.add(found)
