@@ -261,6 +261,7 @@ def test_several_faults_at_several_turns_among_parallel_calls(tmp_path: Path) ->
     pool[3]["content"], pool[4]["content"] = pool[4]["content"], pool[3]["content"]  # turn 1: results crossed
     tools = [event for event in faulty["events"] if event["event"] == "tool"]
     tools[2] |= {"truncated": [9000, 1024]}  # turn 2, first call
+    faulty["messages"] = [faulty["messages"][0], *copy.deepcopy(pool[1:]), faulty["messages"][-1]]
     (episode,) = read(write_eval(tmp_path / "a.eval", faulty))
     found = {(one.kind, one.turn, one.position) for one in find_artifacts(episode)}
     assert {("replay", 3, 1), ("truncation", 2, 0), ("mis-pairing", 1, 0), ("mis-pairing", 1, 1)} <= found
