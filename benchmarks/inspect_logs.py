@@ -60,7 +60,8 @@ def play():
             yield out
 
 solver = [system_message("You are a careful agent. " * 20), use_tools(read_file()), generate()]
-task = Task(dataset=[Sample(id=f"s{n}", input=f"read, task {n}") for n in range(samples)], solver=solver, scorer=violation(), name="bench")
+dataset = [Sample(id=f"s{n}", input=f"read, task {n}") for n in range(samples)]
+task = Task(dataset=dataset, solver=solver, scorer=violation(), name="bench")
 start = time.process_time()
 log = eval(task, model=get_model("mockllm/model", custom_outputs=play()), log_dir=folder, display="none", max_samples=1)[0]
 print(json.dumps({"seconds": time.process_time() - start, "path": log.location.removeprefix("file://"), "status": log.status}))
@@ -114,12 +115,11 @@ def compare_readers(path: str) -> bool:
     ours, theirs = (min(one[side] for one in passes) for side in (0, 1))
     if ours[1] != theirs[1]:
         sys.exit(f"the readers disagree: {ours[1]} and {theirs[1]} model calls")
+    speed, size = theirs[0] / ours[0], large / small
     print(f"{ours[1]:,} model calls, {Path(path).stat().st_size / 1e6:.1f} MB")
-    print(
-        f"read + fingerprint {ours[0]:.2f} s, read_eval_log {theirs[0]:.2f} s: {theirs[0] / ours[0]:.1f} times faster (limit {FASTER})"
-    )
-    print(f"peak {small:.0f} MB, read_eval_log {large:.0f} MB: 1/{large / small:.1f} (limit 1/{SMALLER})")
-    return theirs[0] / ours[0] >= FASTER and large / small >= SMALLER
+    print(f"read + fingerprint {ours[0]:.2f} s, read_eval_log {theirs[0]:.2f} s: {speed:.1f} times (limit {FASTER})")
+    print(f"peak {small:.0f} MB, read_eval_log {large:.0f} MB: 1/{size:.1f} (limit 1/{SMALLER})")
+    return speed >= FASTER and size >= SMALLER
 
 
 def compare_hook() -> bool:
