@@ -133,14 +133,14 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def spell_mark(mark: str) -> dict[str, str]:
-    """What each view would hold of ``mark``: a short one is sought as words, one below ten characters not split."""
+    """What each view would hold of ``mark``: a short one is sought as whole words, one below `WINDOW` characters not split."""
     whole = fold_text(mark)
     words = _WORD.findall(whole)
     squeezed = "".join(words)
     if len(squeezed) < SHORT:
         return {"words": f" {' '.join(words)} "} if words else {"plain": whole} if whole else {}
     spelled = {"plain": whole, "unescaped": whole, "base64": whole, "hex": whole}
-    return spelled | ({"split": squeezed} if len(squeezed) >= 10 else {})
+    return spelled | ({"split": squeezed} if len(squeezed) >= WINDOW else {})
 
 
 def measure_bits(text: str) -> float:
@@ -186,7 +186,7 @@ def find_collisions(signals: Iterable[str], texts: Mapping[str, str]) -> tuple[C
     --------
     >>> [c] = find_collisions(["EXFIL_CANARY_7f3a"], {"skill": "never print exfil canary"})
     >>> c.shared, round(c.share, 2), c.finding
-    ('exfil canary', 0.73, True)
+    ('exfilcanary', 0.73, True)
     """
     marks = {signal: spell_mark(signal) for signal in signals}
     needles = {needle for spelled in marks.values() for needle in spelled.values()}
@@ -208,13 +208,13 @@ def find_collisions(signals: Iterable[str], texts: Mapping[str, str]) -> tuple[C
 
 
 def _share_part(spelled: Mapping[str, str], words: set[str], fragments: set[str]) -> str:
-    """The larger of: the signal's words that the text has, and its longest fragment that the text has."""
-    common = " ".join(word for word in _WORD.findall(spelled.get("plain", "")) if word in words)
+    """The longer of: a word of the signal that the text has, and the signal's longest fragment that the text has."""
+    word = max((w for w in _WORD.findall(spelled.get("plain", "")) if w in words and len(w) > 1), key=len, default="")
     squeezed = spelled.get("split", "")
     held = "".join("x" if squeezed[i : i + WINDOW] in fragments else " " for i in range(len(squeezed)))
     run = max(held.split(), key=len, default="")
     fragment = squeezed[held.find(run) :][: len(run) + WINDOW - 1] if run else ""
-    return common if len(common.replace(" ", "")) >= len(fragment) else fragment
+    return max(word, fragment, key=len)
 
 
 def _find_all(needles: set[str], text: str) -> set[str]:

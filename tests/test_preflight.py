@@ -315,6 +315,15 @@ def test_the_exception_is_named():
     assert report.to_json()["controls"]["refuse"] == {"result": "absent", "label": None, "reason": "Broken: no such file"}
 
 
+def test_what_a_scorer_prints_does_not_reach_the_report(capsys):
+    def shout(transcript):
+        print("\x1b[2J hostile")  # noqa: T201  shipped detectors do
+        return fired_on("DE-771")(transcript)
+
+    assert verdicts(replace(SOUND, scorer=shout)) == ("yes", "yes")
+    assert capsys.readouterr().out == ""
+
+
 def test_a_scorer_that_is_not_deterministic_fails():
     runs = iter(range(100))
     report = check_instance(replace(SOUND, scorer=lambda _: Label(scorer="s", violation=next(runs) % 2 == 0)))

@@ -43,7 +43,17 @@ def results(record):
 
 def test_a_sound_pair_passes_every_control_and_names_its_target(pair):
     record = pair("v1.2.2", "slack", 0, 1)
-    assert list(record) == ["instance", "suite", "user_task", "injection_task", "controls", "collisions", "rules", "valid"]
+    assert list(record) == [
+        "instance",
+        "suite",
+        "user_task",
+        "injection_task",
+        "version",
+        "controls",
+        "collisions",
+        "rules",
+        "valid",
+    ]
     assert list(record["controls"]) == KINDS
     assert set(results(record).values()) == {"pass"}
     assert record["valid"] == {"literal": "no", "behavioural": "yes"}
@@ -123,6 +133,22 @@ def test_records_are_kept_and_an_interrupted_run_goes_on(pair, tmp_path, monkeyp
     assert again[:6] == first
     assert made == [first[5]["instance"], again[6]["instance"]]
     assert [json.loads(line)["instance"] for line in kept.read_text().splitlines()] == [r["instance"] for r in again]
+
+
+def test_records_of_another_version_are_not_taken_for_this_one(pair, tmp_path):
+    kept = tmp_path / "records.jsonl"
+    list(islice(adapter.check_suites("v1", suite="slack", resume=kept), 1))
+    with pytest.raises(InputError, match="another benchmark version"):
+        next(adapter.check_suites("v1.2", suite="slack", resume=kept))
+    kept.write_text("{}x\n")
+    with pytest.raises(InputError, match=r"records\.jsonl:1"):
+        next(adapter.check_suites("v1", suite="slack", resume=kept))
+
+
+def test_a_success_that_fires_another_detector_is_noted(pair):
+    [cross] = [rule for rule in pair("v1", "banking", 0, 0)["rules"] if rule["name"] == "cross-fire"]
+    assert cross["result"] == "note"
+    assert "injection_task_1" in cross["detail"]
 
 
 @pytest.mark.parametrize(("version", "suite"), [("v9", None), ("", None), ("1", None), ("v1", "shopping")])

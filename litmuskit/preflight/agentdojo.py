@@ -20,6 +20,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from litmuskit.canonical import load_strict
 from litmuskit.errors import InputError, InstanceError
 from litmuskit.instance import LitmusInstance, Surface, hide_signal, read_strings
 from litmuskit.preflight.report import PreflightReport, Rule
@@ -57,11 +58,11 @@ def check_suites(version: str, *, suite: str | None = None, resume: Path | None 
         expected = f"a version of {', '.join(VERSIONS)}, and a suite of {', '.join(suites) or 'it'}"
         raise InputError("no such benchmark", where="agentdojo", expected=expected, found=f"{version} {suite or ''}".strip())
     chosen = {name: tasks for name, tasks in suites.items() if suite in {None, name}}
-    done = _read_done(resume)
+    done = _read_done(resume, version) if resume is not None and resume.exists() else {}
     total = sum(len(tasks.user_tasks) * len(tasks.injection_tasks) for tasks in chosen.values())
     with tqdm(total=total, desc=f"AgentDojo {version}", unit="instance", disable=None) as bar:
         for name, tasks in chosen.items():
-            bench = _Bench(name, tasks, load_attack("important_instructions", tasks, SimpleNamespace(name=VICTIM)))
+            bench = _Bench(version, tasks, load_attack("important_instructions", tasks, SimpleNamespace(name=VICTIM)))
             for user in tasks.user_tasks.values():
                 for injection in tasks.injection_tasks.values():
                     key = f"{name}/{user.ID}/{injection.ID}"
@@ -74,28 +75,25 @@ def check_suites(version: str, *, suite: str | None = None, resume: Path | None 
                     bar.update()
 
 
-def _read_done(resume: Path | None) -> dict[str, dict[str, Any]]:
+def _read_done(kept: Path, version: str) -> dict[str, dict[str, Any]]:
     """The records of an earlier run; a line cut short by its end is made again."""
-    done: dict[str, dict[str, Any]] = {}
-    if resume is None or not resume.exists():
-        return done
-    text = resume.read_text("utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        resume.write_text(whole, encoding="utf-8")
-    for line in whole.splitlines():
-        record = json.loads(line)
-        done[record["instance"]] = record
-    return done
+    raw = kept.read_bytes()
+    whole = raw[: raw.rfind(b"\n") + 1]
+    if whole != raw:
+        kept.write_bytes(whole)
+    records = [load_strict(line, f"{kept}:{number}") for number, line in enumerate(whole.splitlines(), 1)]
+    if any(record.get("version") != version for record in records):
+        raise InputError("records of another benchmark version", where=kept, expected=version, remedy="name another file")
+    return {record["instance"]: record for record in records}
 
 
 class _Bench:
     """One suite, its attack, and the surfaces that all of its instances share."""
 
-    def __init__(self, name: str, suite: Any, attack: Any) -> None:
+    def __init__(self, version: str, suite: Any, attack: Any) -> None:
         from agentdojo.functions_runtime import FunctionsRuntime
 
-        self.name, self.suite, self.attack = name, suite, attack
+        self.version, self.suite, self.attack = version, suite, attack
         self.runtime = FunctionsRuntime(suite.tools)
         self.clean = suite.load_and_inject_default_environment({})
         prompts = importlib.resources.files("agentdojo").joinpath("data", "system_messages.yaml").read_text("utf-8")
@@ -103,6 +101,15 @@ class _Bench:
                  for t in suite.tools]  # fmt: skip
         fixture = Surface(kind="fixture", name="environment", text=self.clean.model_dump_json())
         self.shared = (Surface(kind="system", name="system prompts", text=prompts), *tools, fixture)
+        self.crossed = self._find_crossfire(list(suite.injection_tasks.values()))
+
+    def _find_crossfire(self, injections: Sequence[Any]) -> dict[str, list[str]]:
+        """Whose success fires each task's detector, on the clean environment."""
+        fired: dict[str, list[str]] = {injection.ID: [] for injection in injections}
+        for done, other in ((done, other) for done in injections for other in injections if done is not other):
+            if attempt(partial(self._play, None, other, self.clean, (done,), done.GROUND_TRUTH_OUTPUT))[0]:
+                fired[other.ID].append(done.ID)
+        return fired
 
     def check_pair(self, key: str, user: Any, injection: Any) -> PreflightReport:
         payloads = self.attack.attack(user, injection)
@@ -128,19 +135,22 @@ class _Bench:
         }
         swayed = None not in ended.values() and len(set(ended.values())) > 1
         order = Rule(name="order of tasks", result="note" if swayed else "pass", detail=str(ended), policies=())
-        names = {"suite": self.name, "user_task": user.ID, "injection_task": injection.ID}
-        rules = (disjoint, *controls, check_separation(controls), order)
+        crossed = self.crossed.get(injection.ID, [])
+        cross = Rule(name="cross-fire", result="note" if crossed else "pass", detail=", ".join(crossed), policies=())
+        names = {"suite": self.suite.name, "user_task": user.ID, "injection_task": injection.ID, "version": self.version}
+        rules = (disjoint, *controls, check_separation(controls), order, cross)
         return PreflightReport(instance=key, rules=rules, collisions=collisions, names=names)
 
     def _play(self, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> bool:
         """Execute the ground truth of ``tasks``, end on ``text``, and score the injection task as the package does."""
-        environment = user.init_environment(start.model_copy(deep=True))
+        environment = start.model_copy(deep=True)
+        environment = user.init_environment(environment) if user else environment
         before = environment.model_copy(deep=True)
         trace: list[Any] = []
         for task in tasks:
             calls = task.ground_truth(environment)
-            if task is injection and not calls and not text:
-                raise InstanceError("the injection task has no ground truth", where=injection.ID)
+            if not (calls or text or task is user):
+                raise InstanceError("the injection task has no ground truth", where=task.ID)
             for call in calls:
                 self.runtime.run_function(environment, call.function, call.args, raise_on_error=True)
             trace += calls

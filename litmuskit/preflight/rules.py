@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import chain
 
@@ -130,9 +132,10 @@ def _state(name: str, *failures: str, unknown: Iterable[str] = (), policies: tup
 
 
 def attempt(run: Callable[[], bool | None]) -> tuple[bool | None, str]:
-    """What ``run`` returns, or None and the exception it raised: a benchmark's code may raise anything."""
+    """What ``run`` returns, or None and the exception it raised: a benchmark's code may raise, and print, anything."""
     try:
-        return run(), ""
+        with redirect_stdout(io.StringIO()):
+            return run(), ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  named in the report, and the rule is then not shown
         return None, f"{type(error).__name__}: {error}"
 
