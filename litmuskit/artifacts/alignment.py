@@ -44,6 +44,23 @@ class _Thread:
         """The turns that answered to the history as it stands."""
         return self.asked.setdefault((len(self.shown), self.shown[-1]), []) if self.shown else []
 
+    def keep_shared(self, pool: Sequence[Message], ranges: Ranges) -> tuple[list[int], list[Slot | None], list[int]]:
+        """Keep what the next input shares with this history; what stood behind that, in which places, and what stands there now."""
+        kept = 0
+        for before, now in zip(self.ranges, ranges, strict=False):
+            kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
+            if before != now:
+                break
+        fresh, same = list(_walk(ranges, kept)), 0
+        for index, other in zip(self.shown[kept:], fresh, strict=False):  # a reader may number equal messages anew
+            if pool[index] != pool[other]:
+                break
+            same += 1
+        old, slots = self.shown[kept + same :], self.slots[kept + same :]
+        self.ranges, self.shown[kept:] = ranges, fresh[:same]
+        del self.slots[kept + same :]
+        return old, slots, fresh[same:]
+
 
 def trace_history(transcript: Transcript) -> Iterator[Shown]:
     """Every message, new or changed, at the place of a proposal or a result; nothing where no input was logged.
@@ -75,18 +92,9 @@ def _walk(ranges: Ranges, skip: int) -> Iterator[int]:
 
 
 def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges) -> Iterator[Shown]:
-    pool, shown, answers, kept = transcript.messages, thread.shown, thread.list_answers(), 0
-    for before, now in zip(thread.ranges, ranges, strict=False):
-        kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
-        if before != now:
-            break
-    fresh = list(_walk(ranges, kept))
-    same = next((n for n, pair in enumerate(zip(shown[kept:], fresh, strict=False)) if pool[pair[0]] != pool[pair[1]]), None)
-    same = min(len(shown) - kept, len(fresh)) if same is None else same  # a reader may number equal messages anew
-    old, slots = shown[kept + same :], thread.slots[kept + same :]
-    shown[kept:], fresh = fresh[:same], fresh[same:]
-    del thread.slots[kept + same :]
-    thread.ranges = ranges
+    """Take the input of ``view`` in: old messages keep their places, behind them stand a proposal and its results."""
+    pool, shown, answers = transcript.messages, thread.shown, thread.list_answers()
+    old, slots, fresh = thread.keep_shared(pool, ranges)
     placed, known = _align(transcript, answers, old, slots, fresh), set(old)
     is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
     for offset, index in enumerate(fresh):
@@ -104,10 +112,8 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
                     turn = turns[-1]
                 if turn is not None:
                     slot, owner, is_answered = (turn, None), turn, True
-                    ids = [
-                        [call.id for call in one.tool_calls]
-                        for one in (message, transcript.calls[turn - 1].proposed or message)
-                    ]
+                    both = message, transcript.calls[turn - 1].proposed or message
+                    ids = [[call.id for call in one.tool_calls] for one in both]
         elif message.role == "tool" and owner:
             here = message.tool_call_id
             position = next((own.index(here) for own in ids if own.count(here) == 1), len(used))

@@ -106,9 +106,8 @@ def find_mentions(episode: Episode) -> Iterator[Evidence]:
     for call in calls[:-1] if quotes else ():
         given = (read_text(result.delivered) or "" for result in call.observations)
         if any(not quotes.isdisjoint(_list_quotes(text)) for text in given):
-            if flag.match_key == "text" or not any(
-                later.proposed and later.proposed.tool_calls for later in calls[call.turn :]
-            ):
+            acted = any(later.proposed is not None and later.proposed.tool_calls for later in calls[call.turn :])
+            if flag.match_key == "text" or not acted:
                 detail = f"the answer quotes {_QUOTE} words in a row of what turn {call.turn} returned; no call followed it"
                 yield cite(episode, "mention-only/quotation", detail, turn=episode.flagged_turn, seen=episode.flagged_turn)
             return
