@@ -218,7 +218,7 @@ class Table(Sequence[tuple[Any, ...]]):
         """The table as a list of dictionaries, for JSON."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
-    def to_text(self, *, limit: int = 60) -> str:
+    def to_text(self, *, limit: int = 120) -> str:
         """The table for a terminal, every cell through `safe_text`; ``limit`` is characters per cell."""
         head, *body = [[format_cell(cell, limit=limit) for cell in row] for row in (self.columns, *self.rows)]
         widths = [max(map(_measure, column)) for column in zip(head, *body, strict=True)]

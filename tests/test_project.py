@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import shlex
@@ -17,6 +18,7 @@ from nbval.plugin import get_sanitize_patterns
 from repo_review.processor import process as review
 
 import litmuskit
+from litmuskit.demo import run_demo
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -78,9 +80,19 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert printed.strip() == read_shell_blocks()[1][0]
 
 
-def test_readme_examples_end_before_their_fence():
-    for block in re.findall(r"^```(?:python|pycon)\n(.*?)^```", read("README.md"), re.DOTALL | re.MULTILINE):
-        assert ">>>" not in block or block.endswith("\n\n"), "doctest takes the closing fence for output: leave a blank line"
+def test_readme_examples_hold(tmp_path, monkeypatch):
+    """Doctest of the README beside a fresh demonstration; a missing blank line would make the fence part of the output."""
+    monkeypatch.chdir(tmp_path)
+    run_demo("litmuskit-demo")
+    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=options, encoding="utf-8")
+    assert (failed, tried) == (0, 5)
+
+
+def test_readme_shows_a_figure_that_is_there():
+    figures = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", read("README.md"))
+    assert figures
+    assert all(words and (ROOT / path).is_file() for words, path in figures)
 
 
 def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
