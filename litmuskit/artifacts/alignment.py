@@ -45,7 +45,7 @@ class _Thread:
         return self.asked.setdefault((len(self.shown), self.shown[-1]), []) if self.shown else []
 
     def keep_shared(self, pool: Sequence[Message], ranges: Ranges) -> tuple[list[int], list[Slot | None], list[int]]:
-        """Keep what the next input shares with this history; what stood behind that, in which places, and what stands there now."""
+        """Keep what the next input shares with this history; return what stood behind it, its places, and what stands now."""
         kept = 0
         for before, now in zip(self.ranges, ranges, strict=False):
             kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
