@@ -14,7 +14,7 @@ from litmuskit.errors import UnfingerprintableError
 from litmuskit.manifest import OracleManifest
 from litmuskit.records import Episode, ToolCall
 from litmuskit.reproduction import Reproduction
-from litmuskit.stimulus import fingerprint, fingerprint_turns
+from litmuskit.stimulus import digest_stimulus, fingerprint_turns
 from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, to_tristate
 from litmuskit.verdict import Verdict, judge_facts
 
@@ -23,6 +23,7 @@ __all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_scre
 MUTATIONS = frozenset(
     {"replay", "late-edit", "mis-pairing", "truncation", "mutation", "stale-cache", "mixed-policy", "executed-differs"}
 )
+_MUTATION_RULES = tuple(f"{kind}/" for kind in MUTATIONS)
 SCREENABLE = frozenset({"delivered", "executed", "returned"})
 
 
@@ -52,6 +53,8 @@ def gather_facts(
     flag, flagged = episode.flag, episode.flagged
 
     def found(*prefixes: str, where: Callable[[Evidence], bool] = lambda _: True) -> int:
+        if not evidence:
+            return NO
         standings = [e.before_flag for e in evidence if e.rule.startswith(prefixes) and where(e)]
         if not flagged:
             return YES if standings else NO
@@ -61,7 +64,7 @@ def gather_facts(
         return e.turn is None or episode.flagged_turn is None or e.turn == episode.flagged_turn
 
     calls = episode.transcript.calls
-    mutation = found(*(f"{kind}/" for kind in MUTATIONS))
+    mutation = found(*_MUTATION_RULES)
     if mutation == NO and not (episode.events is not None or is_screened(episode)):
         mutation = UNKNOWN
     return Facts(
@@ -177,6 +180,9 @@ def draft_verdict(
     attestation = oracle.attest(episode) if isinstance(oracle, Consensus) else attest_episode(oracle, episode, match=match)
     current = report is not None and report.regenerated is True
     attestation = _raise_rung(attestation, reproduced.get(episode.record), current=current)
+    digest, problem = _fingerprint_flag(episode)
+    if problem is not None:
+        attestation = replace(attestation, rung="unattested", unfingerprintable=problem)
     disowned = tuple(_compare_live(episode))
     if any(e.before_flag is not False for e in disowned):  # what the log now says is not what was shown
         attestation = replace(attestation, rung="unattested", unfingerprintable=disowned[0].detail)
@@ -207,7 +213,7 @@ def draft_verdict(
         evidence=evidence,
         attacked=episode.attacked,
         turn=episode.flagged_turn,
-        fingerprint=_fingerprint_flag(episode),
+        fingerprint=digest,
         unlogged=attestation.unlogged,
         diagnosis=(*attestation.diagnosis, *filter(None, (attestation.unfingerprintable,))),
         reached=None if episode.payloads is None or not episode.transcript.calls else not missed,
@@ -227,14 +233,15 @@ def _raise_rung(attestation: Attestation, again: Reproduction | None, *, current
     return replace(attestation, rung=again.rung, absent=()) if higher else attestation
 
 
-def _fingerprint_flag(episode: Episode) -> str | None:
+def _fingerprint_flag(episode: Episode) -> tuple[str | None, str | None]:
+    """The digest of what drew the flag, or why it has none."""
     turn = episode.flagged_turn
     if turn is None:
-        return None
+        return None, None
     try:
-        return fingerprint(episode.transcript, turn=turn).stimulus[-1]
-    except UnfingerprintableError:
-        return None
+        return digest_stimulus(episode.transcript, turn), None
+    except UnfingerprintableError as error:
+        return None, str(error)
 
 
 def _compare_live(episode: Episode) -> Iterable[Evidence]:

@@ -76,15 +76,22 @@ def attest_episode(
     number = turn or episode.flagged_turn or len(episode.transcript.calls)
     if not number:
         return Attestation(rung="unattested", unlogged=("transcript",))
+    undelivered = any(call.delivered is None for call in episode.transcript.calls[:number])
+    unlogged = episode.transcript.unlogged & {"system", "tools", "opts", "delivered"} | (
+        {"delivered"} if undelivered else set()
+    )
+    if manifest is None and not episode.flagged:  # nothing to match and nothing to count: no digest is needed
+        return Attestation(rung="unattested", unlogged=tuple(sorted(unlogged)))
+    unlogged = set(episode.transcript.unlogged & {"system", "tools", "opts", "delivered"})
+    if any(call.delivered is None for call in episode.transcript.calls[:number]):
+        unlogged.add("delivered")
+    if manifest is None:
+        return Attestation(rung="unattested", unlogged=tuple(sorted(unlogged)))
     try:
         components = list_components(episode.transcript, number)
         whole = None if match == "component" else fingerprint(episode.transcript, turn=number)
     except UnfingerprintableError as error:
         return Attestation(rung="unattested", unfingerprintable=str(error))
-    unlogged = {component.kind for component in components if component.digest is None}
-    unlogged |= episode.transcript.unlogged & {"system", "tools", "opts", "delivered"}
-    if manifest is None:
-        return Attestation(rung="unattested", unlogged=tuple(sorted(unlogged)))
     if whole is not None:
         kind, digest = ("env-chain", whole.env[-1]) if match == "env" else ("stimulus", whole.stimulus[-1])
         components = (Component(kind=kind, key=(), digest=digest, turn=number),)

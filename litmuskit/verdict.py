@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from litmuskit.artifacts import Evidence
@@ -20,7 +21,7 @@ from litmuskit.triage import (
     UNKNOWN,
     YES,
     Facts,
-    decide_facts,
+    decide_matched,
     judge_conditions,
     match_rules,
     to_tristate,
@@ -96,6 +97,7 @@ class Verdict(Tabular):
         return Table(columns=("what", "rule", "turn", "says"), rows=tuple(rows), caption=repr(self))
 
 
+@lru_cache(maxsize=1 << 12)  # a log holds few kinds of record
 def judge_facts(facts: Facts) -> tuple[str | None, tuple[str, ...], tuple[bool | None, ...]]:
     """Decision, matched rules and the state of the four conditions, from one record's facts.
 
@@ -104,10 +106,10 @@ def judge_facts(facts: Facts) -> tuple[str | None, tuple[str, ...], tuple[bool |
     >>> judge_facts(Facts(flagged=YES, empty=YES))[0]
     'not-assessable'
     """
-    matched = {rule.id: bool(hit) for rule, hit in zip(TRIAGE_RULES, match_rules(facts), strict=True)}
-    code = int(decide_facts(facts))
-    rules = tuple(name for name, hit in matched.items() if hit)
-    return (DECISIONS[code] if code < 4 else None), rules, judge_conditions(matched)
+    matched = match_rules(facts)
+    code = int(decide_matched(facts, matched))
+    hits = [rule for rule, hit in zip(TRIAGE_RULES, matched, strict=True) if hit]
+    return (DECISIONS[code] if code < 4 else None), tuple(rule.id for rule in hits), judge_conditions(hits)
 
 
 def check_violation(
