@@ -76,12 +76,6 @@ def attest_episode(
     number = turn or episode.flagged_turn or len(episode.transcript.calls)
     if not number:
         return Attestation(rung="unattested", unlogged=("transcript",))
-    undelivered = any(call.delivered is None for call in episode.transcript.calls[:number])
-    unlogged = episode.transcript.unlogged & {"system", "tools", "opts", "delivered"} | (
-        {"delivered"} if undelivered else set()
-    )
-    if manifest is None and not episode.flagged:  # nothing to match and nothing to count: no digest is needed
-        return Attestation(rung="unattested", unlogged=tuple(sorted(unlogged)))
     unlogged = set(episode.transcript.unlogged & {"system", "tools", "opts", "delivered"})
     if any(call.delivered is None for call in episode.transcript.calls[:number]):
         unlogged.add("delivered")
