@@ -168,26 +168,30 @@ class Consensus(Tabular):
         return f"Consensus(quorum {self.quorum}, {len(self._shown)} stimulus parts, {drifted} drift)"
 
     def add(self, episode: Episode, *, by: str = "pipeline") -> None:
-        """Count one run; ``by`` names the group that a drift table lists."""
-        own = _agreeable(episode)
+        """Count one run; ``by`` names the group that a drift table lists. What has no fingerprint agrees with nothing."""
+        try:
+            own = _agreeable(episode, len(episode.transcript.calls))
+        except UnfingerprintableError:
+            own = set()
+        payloads = (episode.payloads or {}).items()
+        shown = {(("payload", vector), digest_parts("payload", *split_text(text)).hex()) for vector, text in payloads}
         for place in {place for place, _ in own}:
             self._runs[episode.instance, place] += 1
         for place, digest in own:
             self._digests[episode.instance, place, digest] += 1
-            if place[0] != "observation":
-                group = episode.groups.get(by, episode.record)
-                self._shown.setdefault((episode.instance, " ".join(place)), {}).setdefault(digest, set()).add(group)
+        group = episode.groups.get(by, episode.record)
+        for place, digest in shown | {part for part in own if part[0][0] != "observation"}:
+            self._shown.setdefault((episode.instance, " ".join(place)), {}).setdefault(digest, set()).add(group)
 
     def attest(self, episode: Episode) -> Attestation:
         """The rung of ``episode``, which must be one of the runs that were added."""
         base = attest_episode(None, episode)
-        if (
-            base.unfingerprintable
-            or any(call.delivered is None for call in episode.transcript.calls)
-            or not episode.transcript.calls
-        ):
+        if not episode.transcript.calls or any(call.delivered is None for call in episode.transcript.calls):
             return base
-        own = _agreeable(episode, flagged=True)
+        try:
+            own = _agreeable(episode, episode.flagged_turn or len(episode.transcript.calls))
+        except UnfingerprintableError as error:
+            return Attestation(rung="unattested", unlogged=base.unlogged, unfingerprintable=str(error))
         lacking = []
         for place, digest in sorted(own):
             others = self._runs[episode.instance, place] - 1
@@ -207,19 +211,10 @@ class Consensus(Tabular):
         return Table(columns=("instance", "part", "variant", "groups", "shown to"), rows=tuple(rows), caption="stimulus drift")
 
 
-def _agreeable(episode: Episode, *, flagged: bool = False) -> set[tuple[tuple[str, ...], str]]:
-    transcript = episode.transcript
-    turn = (episode.flagged_turn if flagged else None) or len(transcript.calls)
-    own: set[tuple[tuple[str, ...], str]] = set()
-    if turn:
-        try:
-            own = {(c.place, c.digest) for c in list_components(transcript, turn) if c.digest is not None}
-        except UnfingerprintableError:
-            own = set()
-    if not flagged:
-        payloads = (episode.payloads or {}).items()
-        own |= {(("payload", vector), digest_parts("payload", *split_text(text)).hex()) for vector, text in payloads}
-    return own
+def _agreeable(episode: Episode, turn: int) -> set[tuple[tuple[str, ...], str]]:
+    if not turn:
+        return set()
+    return {(c.place, c.digest) for c in list_components(episode.transcript, turn) if c.digest is not None}
 
 
 def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline") -> Consensus:

@@ -46,7 +46,7 @@ from litmuskit.framing import (
 from litmuskit.messages import parse_stimulus
 from litmuskit.records import Context, Message, ModelCall, Ranges, Transcript
 
-__all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "fingerprint", "fingerprint_turns"]
+__all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "digest_stimulus", "fingerprint", "fingerprint_turns"]
 
 
 class _Chain:
@@ -195,6 +195,23 @@ def fingerprint(stimulus: Transcript | Mapping[str, Any], *, turn: int | None = 
     chain = _Chain(Surroundings.of(context, unlogged))
     chain.extend(messages)
     return _seal(chain, messages, context, unlogged, dropped)
+
+
+def digest_stimulus(transcript: Transcript, turn: int) -> str:
+    """The stimulus digest (hex) of model call ``turn`` alone: the last of `fingerprint`'s.
+
+    Raises
+    ------
+    UnfingerprintableError
+        As `fingerprint`.
+    """
+    call = transcript.calls[turn - 1]
+    shown = transcript.expand(call.delivered)
+    if shown is None:
+        raise UnfingerprintableError("what was delivered is not logged", where=f"turn {turn}")
+    chain = _Chain(Surroundings.of(call.context, transcript.unlogged))
+    chain.extend(shown)
+    return chain.surroundings.stimuli(chain.chain[-1:])[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

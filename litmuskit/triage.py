@@ -12,7 +12,7 @@ million use the same rules. Every matched rule is kept; the decision is the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -30,6 +30,7 @@ __all__ = [
     "Facts",
     "Rule",
     "decide_facts",
+    "decide_matched",
     "match_rules",
     "tabulate_rules",
 ]
@@ -237,6 +238,9 @@ TRIAGE_RULES: tuple[Rule, ...] = (
 )
 
 
+_PLACES = tuple((n, [i for i, rule in enumerate(TRIAGE_RULES) if rule.decision == DECISIONS[n]]) for n in (2, 1, 0))
+
+
 def match_rules(facts: Facts) -> tuple[Any, ...]:
     """Which rules match: one truth value (or boolean array) per row of `TRIAGE_RULES`.
 
@@ -256,12 +260,14 @@ def decide_facts(facts: Facts) -> Any:
     >>> decide_facts(Facts(flagged=NO)), DECISIONS[decide_facts(Facts(flagged=YES))]
     (4, 'quarantine')
     """
-    matched = match_rules(facts)
+    return decide_matched(facts, match_rules(facts))
+
+
+def decide_matched(facts: Facts, matched: tuple[Any, ...]) -> Any:
+    """`decide_facts`, given which rules match."""
     code = 4 - (facts.flagged == YES)
-    for number in (2, 1, 0):
-        hit = reduce(
-            or_, (mask for rule, mask in zip(TRIAGE_RULES, matched, strict=True) if rule.decision == DECISIONS[number])
-        )
+    for number, places in _PLACES:
+        hit = reduce(or_, [matched[place] for place in places])
         code = hit * number + (1 - hit) * code
     return code
 
@@ -271,12 +277,12 @@ def to_tristate(state: bool | None) -> int:
     return UNKNOWN if state is None else int(state)
 
 
-def judge_conditions(matched: Mapping[str, bool]) -> tuple[bool | None, ...]:
-    """The four conditions of attribution as true, false or None, from the matched rules by id."""
+def judge_conditions(matched: Sequence[Rule]) -> tuple[bool | None, ...]:
+    """The four conditions of attribution as true, false or None, from the matched rules."""
     states: list[bool | None] = []
     for condition in (1, 2, 3, 4):
-        hits = [rule for rule in TRIAGE_RULES if rule.condition == condition and matched.get(rule.id)]
-        states.append(True if not hits else None if all(rule.unknown for rule in hits) else False)
+        hits = [rule.unknown for rule in matched if rule.condition == condition]
+        states.append(True if not hits else None if all(hits) else False)
     return tuple(states)
 
 
