@@ -9,17 +9,6 @@ from litmuskit.harness.sweep import Surface, sweep_settings, tabulate_pairs
 from litmuskit.harness.tasks import list_instances
 
 __all__ = [
-    "AGENTS",
-    "FAULTS",
-    "Planted",
-    "ReferenceHarness",
-    "Simulation",
-    "Surface",
-    "Truth",
-    "list_instances",
-    "run_episode",
-    "simulate_episodes",
-    "sweep_settings",
-    "tabulate_pairs",
-    "write_simulation",
-]
+    "AGENTS", "FAULTS", "Planted", "ReferenceHarness", "Simulation", "Surface", "Truth", "list_instances", "run_episode",
+    "simulate_episodes", "sweep_settings", "tabulate_pairs", "write_simulation",
+]  # fmt: skip
