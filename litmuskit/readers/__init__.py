@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -159,10 +160,14 @@ def _read_member(member: Member | Failure, rules: LabelRules) -> Iterator[Episod
         yield Failure(source=member.source, error=error)
 
 
+@cache
+def _load_readers() -> tuple[Any, ...]:
+    return tuple(import_module(f"{__name__}.{name}") for name in FORMATS)
+
+
 def _find_reader(member: Member) -> Any:
     head = member.peek()
-    for name in FORMATS:
-        reader = import_module(f"{__name__}.{name}")
+    for reader in _load_readers():
         if reader.sniff(head, member.name):
             return reader
     raise LogFormatError("unknown format", where=member.source, expected=f"one of {', '.join(FORMATS)}", found=head[:40])

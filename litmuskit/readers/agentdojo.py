@@ -87,6 +87,9 @@ def _read_places() -> dict[str, tuple[frozenset[str], str]]:
         return {row["vector"]: (frozenset(row["tools"].split()), row["mark"]) for row in csv.DictReader(table)}
 
 
+_KEYS: Final = tuple(f'"{key}"'.encode() for key in _Run.__struct_fields__[:6])
+
+
 def sniff(head: bytes, name: str) -> bool:
     """Whether the first bytes are an object with at least three of a run's first keys.
 
@@ -95,10 +98,9 @@ def sniff(head: bytes, name: str) -> bool:
     >>> sniff(b'{"suite_name": "slack", "pipeline_name": "x", "user_task_id": "user_task_0"', "a.json")
     True
     """
-    keys = (f'"{field}"'.encode() for field in _Run.__struct_fields__[:6])
     return (
         head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
-        and sum(key in head for key in keys) >= 3
+        and sum(map(head.__contains__, _KEYS)) >= 3
         and not name.endswith(".jsonl")
     )
 
@@ -176,7 +178,10 @@ def _read_labels(run: _Run, rules: LabelRules, where: str, *, attacked: bool) ->
     if f"_{run.attack_type}".endswith("_dos"):
         facts = {"match_key": "unknown", "reason": "denial of service: security is not utility"}
     facts |= {"violation": run.security if attacked else None, "schema_check": False}  # no scorer of the package looks at form
-    return resolve_labels([("security", run.security, facts), ("utility", run.utility, {})], rules, where)
+    scores = [("security", run.security, facts)]
+    if rules.violation:  # utility speaks of violations only where a rule says so
+        scores.append(("utility", run.utility, {}))
+    return resolve_labels(scores, rules, where)
 
 
 def _build_transcript(logged: list[_Message]) -> Transcript:
