@@ -36,19 +36,13 @@ class Reading(NamedTuple):
 
 class _Turn(NamedTuple):
     event: SampleEvent
-    output: Output
     ranges: Ranges
+    said: LoggedMessage | None
+    stop: str | None
+    error: str | None
     live: str | None
     tools: list[SampleEvent]
     modified: dict[str | None, ToolCall]
-
-    @property
-    def said(self) -> LoggedMessage | None:
-        return self.output.choices[0].message if self.output.choices else None
-
-    @property
-    def stop(self) -> str | None:
-        return self.output.choices[0].stop_reason if self.output.choices else None
 
 
 def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> Reading:
@@ -67,19 +61,21 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
         event, (system, delivered) = turn.event, pool.split_system(turn.ranges)
         before, around = around, (system, event.tools, event.tool_choice, event.config, event.model)
         context = context if around == before else read_surroundings(event, system, texts)
-        proposed = pool.read(turn.said) if turn.said else None
-        replies = pool.list_replies(later[number - 1], turn.said.id) if turn.said else []
-        error = read_error(event.error or turn.output.error)
+        proposed, observations = None, ()
+        if turn.said is not None:
+            proposed = pool.read(turn.said)
+            replies = pool.list_replies(later[number - 1], turn.said.id) if proposed.tool_calls else []
+            observations = tuple(_observe(turn, proposed.tool_calls, replies, texts))
         calls.append(
             ModelCall(
                 turn=number,
                 context=context,
                 delivered=delivered,
                 proposed=proposed,
-                observations=tuple(_observe(turn, proposed.tool_calls if proposed else (), replies, texts)),
-                stop="error" if error else _STOPS.get(turn.stop or "", "unknown"),
+                observations=observations,
+                stop="error" if turn.error else _STOPS.get(turn.stop or "", "unknown"),
                 cached=event.cache == "read",
-                error=error,
+                error=turn.error,
             )
         )
     live = tuple(turn.live for turn in turns)
@@ -120,11 +116,10 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
         kind, span = event.event, event.span_id
         if kind == "model":
             if (scope := spans.get(span, steps[-1])) == "agent" or (scope == "tool" and event.tools):
-                output, number = event.output if isinstance(event.output, Output) else Output(), len(turns) + 1
-                last[span] = _Turn(event, output, _read_input(event, pool, number), live.pop(span, None), [], {})
+                last[span] = _read_turn(event, pool, len(turns) + 1, live.pop(span, None))
                 turns.append(last[span])
                 if compacted:
-                    declared.append(Event(kind="late-edit", turn=number, detail="the harness compacted the history"))
+                    declared.append(Event(kind="late-edit", turn=len(turns), detail="the harness compacted the history"))
                 compacted = False
         elif kind == "tool":
             if span in last and spans.get(span, steps[-1]) != "judge":
@@ -148,13 +143,17 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     return turns, tuple(declared)
 
 
-def _read_input(event: SampleEvent, pool: MessagePool, number: int) -> Ranges:
+def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | None) -> _Turn:
+    output = event.output if isinstance(event.output, Output) else Output()
+    choice, error = output.choices[0] if output.choices else None, read_error(event.error or output.error)
     if event.input_refs:
-        return pool.check(event.input_refs, f"model call {number}")
-    if not event.input or isinstance(event.input, str):
+        ranges = pool.check(event.input_refs, f"model call {number}")
+    elif event.input and not isinstance(event.input, str):
+        ranges = pool.add(event.input)
+    else:
         where = f"{pool.texts.where} model call {number}"
         raise LogFormatError("the model's input is not in the log", where=where, expected="messages or input_refs")
-    return pool.add(event.input)
+    return _Turn(event, ranges, choice and choice.message, choice and choice.stop_reason, error, live, [], {})
 
 
 def _list_later(turns: Sequence[_Turn], final: Ranges) -> list[Ranges]:
@@ -177,7 +176,7 @@ def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ra
 
 
 def _observe(
-    turn: _Turn, calls: Sequence[ToolCall], replies: Iterable[tuple[str | None, Message]], texts: Texts
+    turn: _Turn, calls: Sequence[ToolCall], replies: Sequence[tuple[str | None, Message]], texts: Texts
 ) -> Iterator[Observation]:
     events, strays = _join(calls, [(event.id, event) for event in turn.tools])
     shown, lost = _join(calls, replies)
@@ -190,10 +189,12 @@ def _observe(
         yield _read_observation(None, None, None, message, turn, texts)
 
 
-def _join(calls: Sequence[ToolCall], items: Iterable[tuple[str | None, Any]]) -> tuple[dict[int, Any], list[Any]]:
+def _join(calls: Sequence[ToolCall], items: Sequence[tuple[str | None, Any]]) -> tuple[dict[int, Any], list[Any]]:
     """Items by the position of the first open call of their id; those that answer none."""
     placed: dict[int, Any] = {}
     strays: list[Any] = []
+    if len(items) == len(calls) == 1 and items[0][0] == calls[0].id:  # what nearly every turn is
+        return {0: items[0][1]}, strays
     for ident, item in items:
         for position, call in enumerate(calls):
             if position not in placed and (ident is None or ident == call.id):

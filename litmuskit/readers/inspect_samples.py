@@ -17,6 +17,7 @@ from litmuskit.records import Message, Ranges, ToolCall
 
 __all__ = ["LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "dig", "read_error"]
 
+_PROTOCOLS = ("attachment://", "tc://")
 _REFERENCE = re.compile(r"(?:attachment|tc)://([0-9a-f]{32}|\d+)")
 
 
@@ -148,7 +149,7 @@ class Texts:
         if isinstance(value, list):
             return [self.resolve(item, *owners) for item in value]
         literal = next((self.own[o, value] for o in owners if (o, value) in self.own), None) if self.own else None
-        if literal is not None or not isinstance(value, str) or "://" not in value[:13]:
+        if literal is not None or not isinstance(value, str) or not value.startswith(_PROTOCOLS):
             return value if literal is None else literal
         found = _REFERENCE.fullmatch(value)
         if found and found[1] not in self.stored and len(found[1]) == 32:
@@ -159,7 +160,7 @@ class Texts:
         """A message as the model was shown it."""
         content, calls = logged.content, logged.tool_calls or ()
         moved = isinstance(content, list)  # only then does Inspect move long arguments to the attachments
-        if moved or self.own or (content and "://" in content[:13]):
+        if moved or self.own or (content and content.startswith(_PROTOCOLS)):  # type: ignore[union-attr]
             content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
         if moved:
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
@@ -181,7 +182,7 @@ def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
             written += [(event.message_id or event.id, text) for text in blocks]
         elif event.event == "model" and isinstance(event.output, Output) and event.output.choices:
             written.append((event.output.choices[0].message.id, event.output.completion))
-    return ((owner, text) for owner, text in written if isinstance(text, str) and "://" in text[:13])
+    return ((owner, text) for owner, text in written if isinstance(text, str) and text.startswith(_PROTOCOLS))
 
 
 def _identify(logged: LoggedMessage) -> Any:
