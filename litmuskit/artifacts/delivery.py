@@ -56,6 +56,9 @@ def is_delivered(payload: str, text: str) -> bool:
     words, folded = _prepare(payload)
     if not all(word in text for word in words) and (text.isascii() or unicodedata.is_normalized("NFKC", text)):
         return False
+    at, span = text.find(words[-1]) if words else -1, 3 * len(folded) + 500
+    if len(text) > 3 * span and folded in fold_text(text[max(at - span, 0) : at + span]):  # most of a long text is not it
+        return True
     if folded in fold_text(text):
         return True
     plain = _ESCAPE.sub(_unescape, text) if "\\" in text else ""
