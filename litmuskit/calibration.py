@@ -159,6 +159,8 @@ class Consensus(Tabular):
     """
 
     quorum: int
+    by: str = "pipeline"
+    within: str = "attack"
     _runs: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter, repr=False)
     _digests: Counter[tuple[str, tuple[str, ...], str]] = field(default_factory=Counter, repr=False)
     _shown: dict[tuple[str, str], dict[str, set[str]]] = field(default_factory=dict, repr=False)
@@ -167,8 +169,9 @@ class Consensus(Tabular):
         drifted = sum(len(variants) > 1 for variants in self._shown.values())
         return f"Consensus(quorum {self.quorum}, {len(self._shown)} stimulus parts, {drifted} drift)"
 
-    def add(self, episode: Episode, *, by: str = "pipeline") -> None:
-        """Count one run; ``by`` names the group that a drift table lists. What has no fingerprint agrees with nothing."""
+    def add(self, episode: Episode) -> None:
+        """Count one run. What has no fingerprint agrees with nothing."""
+        case = self._name_case(episode)
         try:
             own = _agreeable(episode, len(episode.transcript.calls))
         except UnfingerprintableError:
@@ -176,12 +179,12 @@ class Consensus(Tabular):
         payloads = (episode.payloads or {}).items()
         shown = {(("payload", vector), digest_parts("payload", *split_text(text)).hex()) for vector, text in payloads}
         for place in {place for place, _ in own}:
-            self._runs[episode.instance, place] += 1
+            self._runs[case, place] += 1
         for place, digest in own:
-            self._digests[episode.instance, place, digest] += 1
-        group = episode.groups.get(by, episode.record)
+            self._digests[case, place, digest] += 1
+        group = episode.groups.get(self.by, episode.record)
         for place, digest in shown | {part for part in own if part[0][0] != "observation"}:
-            self._shown.setdefault((episode.instance, " ".join(place)), {}).setdefault(digest, set()).add(group)
+            self._shown.setdefault((case, " ".join(place)), {}).setdefault(digest, set()).add(group)
 
     def attest(self, episode: Episode) -> Attestation:
         """The rung of ``episode``, which must be one of the runs that were added."""
@@ -192,13 +195,16 @@ class Consensus(Tabular):
             own = _agreeable(episode, episode.flagged_turn or len(episode.transcript.calls))
         except UnfingerprintableError as error:
             return Attestation(rung="unattested", unlogged=base.unlogged, unfingerprintable=str(error))
-        lacking = []
+        case, lacking = self._name_case(episode), []
         for place, digest in sorted(own):
-            others = self._runs[episode.instance, place] - 1
-            same = self._digests[episode.instance, place, digest] - 1
+            others = self._runs[case, place] - 1
+            same = self._digests[case, place, digest] - 1
             if same < self.quorum or same != others:
                 lacking.append(f"{' '.join(p[:16] for p in place)}: {same} of {others} other runs agree")
         return Attestation(rung="unattested" if lacking else "consensus", unlogged=base.unlogged, diagnosis=tuple(lacking))
+
+    def _name_case(self, episode: Episode) -> str:
+        return " ".join(filter(None, (episode.instance, episode.groups.get(self.within))))
 
     def to_table(self) -> Table:
         """Stimulus drift: every part of an instance that was not shown alike, each variant with the groups that saw it."""
@@ -217,7 +223,7 @@ def _agreeable(episode: Episode, turn: int) -> set[tuple[tuple[str, ...], str]]:
     return {(c.place, c.digest) for c in list_components(episode.transcript, turn) if c.digest is not None}
 
 
-def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline") -> Consensus:
+def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline", within: str = "attack") -> Consensus:
     """What the runs of a log agree on, instance by instance.
 
     Parameters
@@ -227,10 +233,12 @@ def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline") 
         How many *other* runs must agree, at least 1.
     by : str
         The group a drift table lists.
+    within : str
+        A group of the log whose members differ in stimulus by design, so that only runs that share it are compared.
     """
     if quorum < 1:
         raise InputError("a quorum is at least one other run", where="quorum", expected=">= 1", found=quorum)
-    agreed = Consensus(quorum=quorum)
+    agreed = Consensus(quorum=quorum, by=by, within=within)
     for episode in log:
-        agreed.add(episode, by=by)
+        agreed.add(episode)
     return agreed

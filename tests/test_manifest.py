@@ -287,3 +287,10 @@ def test_consensus_shows_drift_with_who_saw_what() -> None:
     rows = consensus(runs).to_table().rows
     assert [(row[1], row[4]) for row in rows] == [("payload bill", "p0, p1"), ("payload bill", "p2")]
     assert [row[4] for row in consensus(runs, by="lab").to_table().rows] == ["Emma", "Anna"]
+
+
+def test_consensus_compares_within_an_attack_only() -> None:
+    runs = [make_episode(f"a{i}", groups={"attack": "direct"}) for i in range(4)]
+    others = [make_episode(f"b{i}", observed="other", groups={"attack": "indirect"}) for i in range(4)]
+    assert {consensus([*runs, *others]).attest(run).rung for run in (*runs, *others)} == {"consensus"}
+    assert {consensus([*runs, *others], within="lab").attest(run).rung for run in runs} == {"unattested"}
