@@ -53,6 +53,10 @@ RERUN = ("escalate", "not-assessable")  # a record in quarantine would come back
 class StimulusRecorder(Hooks):
     """Write a fingerprint before every model call, as an InfoEvent and as a line of ``$LITMUSKIT_FINGERPRINTS``, if set."""
 
+    def enabled(self) -> bool:
+        """On, unless ``LITMUSKIT_RECORD=off``."""
+        return os.environ.get("LITMUSKIT_RECORD") != "off"
+
     async def on_before_model_generate(self, call: BeforeModelGenerate) -> None:
         found: dict[str, Any] = {"spec": SPEC, "stimulus": None}
         try:
