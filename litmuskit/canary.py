@@ -31,9 +31,10 @@ WINDOW = 8  # and from which any fragment of a mark counts, wherever it stands
 PIECED = 16  # and from which it is sought in pieces
 WHOLE_BITS, PART_BITS = 8.0, 20.0  # what a mark, or a lesser part of one, must tell to be a finding by itself
 
-_INVISIBLE = regex.compile(r"[\p{Cf}\p{Mn}\p{Me}\p{Cc}\u115F\u1160\u3164\uFFA0--[\t\n\r]]", regex.V1)
+_INVISIBLE = regex.compile(r"[\p{Cf}\p{Cs}\p{Mn}\p{Me}\p{Cc}\u115F\u1160\u3164\uFFA0--[\t\n\r]]", regex.V1)
 _TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}  # ASCII in invisible disguise
 _ESCAPE = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\x([0-9A-Fa-f]{2})|\\(.)", re.DOTALL)
+_OVERLONG = re.compile(r"&#[0-9]{99,}")  # no character, and too long a number for Python
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -109,7 +110,7 @@ def fold_text(text: str) -> str:
 @lru_cache(maxsize=64)
 def view_text(text: str) -> Mapping[str, str]:
     """The folded views of a text by name; ``words`` stand between single blanks."""
-    bare = text if text.isascii() else text.translate(_TAGS)
+    bare = _OVERLONG.sub("", text if text.isascii() else text.translate(_TAGS))
     for _ in range(3):
         wrapped, bare = bare, html.unescape(unquote(_ESCAPE.sub(_unescape, bare)))
         if wrapped == bare:
@@ -209,7 +210,7 @@ def find_collisions(signals: Iterable[str], texts: Mapping[str, str]) -> tuple[C
 
 def _share_part(spelled: Mapping[str, str], words: set[str], fragments: set[str]) -> str:
     """The longer of: a word of the signal that the text has, and the signal's longest fragment that the text has."""
-    word = max((w for w in _WORD.findall(spelled.get("plain", "")) if w in words and len(w) > 1), key=len, default="")
+    word = max((w for w in _WORD.findall(spelled.get("plain", "")) if w in words and len(set(w)) > 1), key=len, default="")
     squeezed = spelled.get("split", "")
     held = "".join("x" if squeezed[i : i + WINDOW] in fragments else " " for i in range(len(squeezed)))
     run = max(held.split(), key=len, default="")

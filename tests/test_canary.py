@@ -169,8 +169,17 @@ def test_automaton_agrees_with_substring_search(signals, text, data):
     assert expected == found
 
 
+@pytest.mark.parametrize(
+    "hostile", ["&#" + "9" * 5000 + ";", "\ud800 \udfff", "%ff%fe", "\\ud83d", "\x00" * 50, "&" * 10_000, "\\u" * 10_000]
+)
+def test_hostile_text_hides_nothing_beside_it(hostile):
+    canary = make_canary()
+    assert find_canary(hostile + " " + canary, canary) is not None
+    assert find_canary(hostile, canary) is None
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.text(max_size=80), st.text(max_size=200))
+@given(st.text(st.characters(), max_size=80), st.text(st.characters(exclude_categories=()), max_size=200))
 def test_any_text_is_searched_without_error(signal, text):
     for collision in find_collisions([signal], {"t": text}):
         assert 0 < collision.share <= 1.0

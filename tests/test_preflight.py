@@ -438,6 +438,11 @@ def test_hostile_text_is_escaped_in_the_table():
     assert "\u202e" not in report.to_table().to_text()
 
 
+def test_what_is_printed_is_plain_ascii():
+    report = check_instance(replace(PARROT, id="\u202e\ud800", surfaces=(replace(MAIL, text="PWNED \ud800 \x1b"),)))
+    assert BatchReport(records=(report.to_json(),)).to_lines().isascii()
+
+
 # batches
 
 EXAMPLE = {

@@ -70,7 +70,7 @@ def check_suites(version: str, *, suite: str | None = None, resume: Path | None 
                         done[key] = bench.check_pair(key, user, injection).to_json()
                         if resume is not None:
                             with resume.open("a", encoding="utf-8") as out:
-                                out.write(json.dumps(done[key], ensure_ascii=False) + "\n")
+                                out.write(json.dumps(done[key]) + "\n")
                     yield done[key]
                     bar.update()
 

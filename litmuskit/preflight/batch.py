@@ -46,7 +46,7 @@ class BatchReport(Tabular):
 
     def to_lines(self) -> str:
         """One JSON object per line."""
-        return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in self.records)
+        return "".join(json.dumps(record) + "\n" for record in self.records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
