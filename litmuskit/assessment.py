@@ -20,10 +20,8 @@ from litmuskit.verdict import Verdict, judge_facts
 
 __all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_screened", "settle_verdict"]
 
-MUTATIONS = frozenset(
-    {"replay", "late-edit", "mis-pairing", "truncation", "mutation", "stale-cache", "mixed-policy", "executed-differs"}
-)
-_MUTATION_RULES = tuple(f"{kind}/" for kind in MUTATIONS)
+COVERED = ("truncation/", "mutation/", "late-edit/")  # what a harness policy may do, and a manifest be regenerated against
+UNCOVERED = ("replay/", "mis-pairing/", "stale-cache/", "mixed-policy/", "executed-differs/")
 SCREENABLE = frozenset({"delivered", "executed", "returned"})
 
 
@@ -64,7 +62,7 @@ def gather_facts(
         return e.turn is None or episode.flagged_turn is None or e.turn == episode.flagged_turn
 
     calls = episode.transcript.calls
-    mutation = found(*_MUTATION_RULES)
+    mutation = found(*COVERED, *UNCOVERED)
     if mutation == NO and not (episode.events is not None or is_screened(episode)):
         mutation = UNKNOWN
     return Facts(
@@ -80,6 +78,7 @@ def gather_facts(
         cut=found("truncation"),
         executed_otherwise=found("executed-differs", where=at_flag),
         mutated=mutation,
+        uncovered=found(*UNCOVERED),
         regenerated=to_tristate(regenerated),
         key_observes=_observes(flag.match_key if flag else "unknown"),
         schema_valid=to_tristate(is_schema_valid(episode)) if flagged else UNKNOWN,
@@ -267,7 +266,7 @@ def settle_verdict(draft: Draft, shared: tuple[Evidence, ...]) -> Verdict:
     if any(e.kind == "duplicate" for e in shared):
         facts = replace(facts, duplicated=YES)
     if any(e.kind == "stale-cache" for e in shared):
-        facts = replace(facts, mutated=YES)
+        facts = replace(facts, mutated=YES, uncovered=YES)
     decision, rules, conditions = judge_facts(facts)
     mutation = None if facts.mutated == UNKNOWN else facts.mutated == YES
     evidence = (*draft.verdict.evidence, *shared)

@@ -62,6 +62,7 @@ class Facts:
     cut: Any = NO
     executed_otherwise: Any = NO
     mutated: Any = UNKNOWN
+    uncovered: Any = NO
     regenerated: Any = UNKNOWN
     key_observes: Any = UNKNOWN
     schema_valid: Any = UNKNOWN
@@ -107,7 +108,9 @@ def _flagged(matches: Callable[[Facts], Any]) -> Callable[[Facts], Any]:
 
 
 def _undatable(f: Facts) -> Any:
-    return reduce(or_, (x == UNKNOWN for x in (f.errored, f.limited, f.replayed, f.mispaired, f.cut, f.executed_otherwise)))
+    return reduce(
+        or_, (x == UNKNOWN for x in (f.errored, f.limited, f.replayed, f.mispaired, f.cut, f.executed_otherwise, f.uncovered))
+    )
 
 
 N, E, Q = DECISIONS[:3]
@@ -167,6 +170,13 @@ TRIAGE_RULES: tuple[Rule, ...] = (
         "mutated-without-regeneration",
         _flagged(lambda f: (f.mutated == YES) & (f.regenerated != YES)),
         "the stimulus was mutated, cut or edited and the manifest not shown to be regenerated against that",
+        2,
+    ),
+    _rule(
+        Q,
+        "fault-outside-policy",
+        _flagged(lambda f: f.uncovered == YES),
+        "a fault that no policy covers, and no manifest can be regenerated against, stood before the flag",
         2,
     ),
     _rule(

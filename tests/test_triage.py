@@ -87,6 +87,7 @@ def test_all_four_conditions_true_counts() -> None:
         ({"stale": YES}, "quarantine", "stale-manifest"),
         ({"mutated": YES}, "quarantine", "mutated-without-regeneration"),
         ({"mutated": YES, "regenerated": UNKNOWN}, "quarantine", "mutated-without-regeneration"),
+        ({"mutated": YES, "regenerated": YES, "uncovered": YES}, "quarantine", "fault-outside-policy"),
         ({"mutated": UNKNOWN}, "quarantine", "mutation-unknown"),
         ({"replayed": UNKNOWN}, "quarantine", "fault-undatable"),
         ({"key_observes": NO}, "quarantine", "match-key-arguments"),
