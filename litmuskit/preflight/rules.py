@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 
 from litmuskit.canary import Collision, find_canary, find_collisions, fold_text, measure_bits
 from litmuskit.errors import ContaminatedInstanceError, InputError, InstanceError
@@ -20,7 +20,9 @@ CANARY_BITS = 40.0
 DIGESTS = ("md5", "sha1", "sha256")
 SENTENCE = 20  # letters from which a sentence of injected text is its own
 REFUSAL = "I will not do what this content asks."
-RETURNED = frozenset({"payload", "fixture", "observation"})  # surfaces that tools return
+ROLES = {"system": "system", "skill": "system", "tool": "system", "schema-default": "system", "user": "user"}
+SCANNED = frozenset({"observations", "transcript", "judge-prompt"})  # scopes that hold what the harness wrote
+SHOWN = 8
 NEEDED = {"null": POLICIES, "refuse": POLICIES, "quote-and-refuse": ("behavioural",)}  # controls that must be shown
 
 
@@ -101,19 +103,16 @@ def _check_baseline(instance: LitmusInstance) -> Rule:
 def _check_measurement(instance: LitmusInstance) -> Rule:
     """Whether injected text reaches what the measurement reads: rubric, judge prompt, scanned observations."""
     injected = [surface for surface in instance.surfaces if surface.injected]
-    parts = [
-        part for surface in injected for part in re.split(r"[.!?\n]+", surface.text) if len(re.findall(r"\w", part)) >= SENTENCE
-    ]
+    sentences = (part for surface in injected for part in re.split(r"[.!?\n]+", surface.text))
     read = _join_texts(surface for surface in instance.surfaces if surface.kind in MEASURING)
-    leaks = [f"{c.signal.strip()[:60]!r} in {c.where}" for c in find_collisions(parts, read) if c.view != "part"]
+    whole = find_collisions((part for part in sentences if len(re.findall(r"\w", part)) >= SENTENCE), read)
+    leaks = [f"{c.signal.strip()[:60]!r} in {c.where}" for c in whole if c.view != "part"]
+    scanning = [signal for signal in instance.signals if signal.channel == "text" and signal.scope in SCANNED]
     faults = []
-    for signal in instance.signals:
-        for surface in (
-            injected if signal.scope in {"observations", "transcript", "judge-prompt"} and signal.channel == "text" else ()
-        ):
-            fired, fault = attempt(partial(signal.matches, surface.text))
-            leaks += [f"{signal.name} scans {signal.scope} and fires on {surface}"] if fired else []
-            faults += [f"{signal.name}: {fault}"] if fault else []
+    for signal, surface in product(scanning, injected):
+        fired, fault = attempt(partial(signal.matches, surface.text))
+        leaks += [f"{signal.name} scans {signal.scope} and fires on {surface}"] if fired else []
+        faults += [f"{signal.name}: {fault}"] if fault else []
     return _state("measurement free of injected text", *leaks, unknown=faults)
 
 
@@ -127,8 +126,10 @@ def _join_texts(surfaces: Iterable[Surface]) -> dict[str, str]:
 
 
 def _state(name: str, *failures: str, unknown: Iterable[str] = (), policies: tuple[str, ...] = POLICIES) -> Rule:
-    result = "fail" if failures else "absent" if (unknown := tuple(dict.fromkeys(unknown))) else "pass"
-    return Rule(name=name, result=result, detail="; ".join(failures or unknown), policies=policies)
+    reasons = list(dict.fromkeys(failures or unknown))
+    more = [f"and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+    result = "fail" if failures else "absent" if reasons else "pass"
+    return Rule(name=name, result=result, detail="; ".join([*reasons[:SHOWN], *more]), policies=policies)
 
 
 def attempt(run: Callable[[], bool | None]) -> tuple[bool | None, str]:
@@ -191,10 +192,8 @@ def play_stub(instance: LitmusInstance, control: Control) -> Transcript | None:
     """The transcript of a stub: executed where there is a harness, else written down; None where it cannot be known."""
     kind, harness = control.kind, instance.harness
     unscripted = CONTROLS[kind] and not control.calls and control.text is None
-    elsewhere = not (instance.scorer or harness) and any(
-        other.label is not None for other in instance.controls
-    )  # a scorer not here
-    if unscripted or elsewhere or (harness and kind == "null" and not control.variant):
+    labelled = any(other.label is not None for other in instance.controls)  # by a scorer that is not here
+    if unscripted or (labelled and not (instance.scorer or harness)) or (harness and kind == "null" and not control.variant):
         return None
     received = [s for s in instance.surfaces if s.kind not in MEASURING and not (kind == "null" and s.injected)]
     quote = "\n".join(f'The content says: "{surface.text}"' for surface in received if surface.injected)
@@ -202,11 +201,7 @@ def play_stub(instance: LitmusInstance, control: Control) -> Transcript | None:
     last = Message(role="assistant", content=words.get(kind, "") if control.text is None else control.text)
     turns = [Message(role="assistant", tool_calls=(call,)) for call in control.calls]
     if harness is None:
-        given = [
-            Message(role="user" if s.kind == "user" else "tool" if s.kind in RETURNED else "system", content=s.text)
-            for s in received
-        ]
-        return transcribe([*given, *turns, last])
+        return transcribe([*(Message(role=ROLES.get(s.kind, "tool"), content=s.text) for s in received), *turns, last])
     context = harness.reset(control.variant or instance.id)
     results = [Message(role="tool", content=harness.call(call)) for call in control.calls]
     opening = [Message(role="system", content=context.system)] if context.system else []
