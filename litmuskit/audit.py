@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litmuskit.artifacts import DuplicateIndex
-from litmuskit.assessment import Draft, draft_verdict, settle_verdict
+from litmuskit.assessment import Draft, draft_verdict, settle_verdict, spare_collector
 from litmuskit.attestation import RUNGS, ManifestReport, Match, check_manifest
 from litmuskit.calibration import Consensus
 from litmuskit.components import digest_episode
@@ -270,7 +268,7 @@ def audit_log(
     duplicates = DuplicateIndex()
     drafts: list[Draft] = []
     overlap: list[str] = []
-    with _spare_collector():
+    with spare_collector():
         for episode in log:
             if manifest and manifest.references and digest_episode(episode) in manifest.references:
                 overlap.append(episode.record)
@@ -296,17 +294,6 @@ def audit_log(
     )
     statement = _state(log, oracle, require, match)
     return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)
-
-
-@contextmanager
-def _spare_collector() -> Iterator[None]:
-    """Records hold no cycles: while many are made, the cycle collector finds nothing and would cost a tenth of the time."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(100_000 if thresholds[0] else 0, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def _state(log: Iterable[Episode], oracle: Oracle, require: str, match: str) -> str:
