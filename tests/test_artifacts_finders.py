@@ -5,6 +5,7 @@ import random
 import tarfile
 from dataclasses import replace
 
+import episodes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,8 @@ from litmuskit.artifacts import (
 )
 from litmuskit.artifacts.delivery import is_delivered
 from litmuskit.artifacts.truncation import describe_cut, is_marked
+from litmuskit.audit import audit_log
+from litmuskit.calibration import calibrate
 from litmuskit.errors import InputError
 from litmuskit.readers import read_log
 from litmuskit.records import Episode, Event, Label, Message, ToolCall, Truncation
@@ -453,3 +456,9 @@ def test_agentdojo_fixtures_raise_no_false_alarm(shared, tmp_path):
     silent = {"replay", "mis-pairing", "late-edit", "mutation", "truncation", "executed-differs", "duplicate", "stale-cache"}
     for episode in read_log(tmp_path / "runs"):
         assert not silent & {e.kind for e in find_artifacts(episode)}, episode.record
+
+
+def test_a_superseded_copy_is_reported_and_decides_nothing():
+    episode = episodes.make_episode(edited=True)
+    assert [(e.rule, e.before_flag) for e in find_artifacts(episode)] == [("duplicate/latest-wins", False)]
+    assert audit_log([episode], calibrate([episodes.make_episode("reference")])).verdicts[0].decision == "count"

@@ -40,6 +40,10 @@ def find_unassessable(episode: Episode) -> Iterator[Evidence]:
         rule = "not-assessable/judge-failed" if failed else "not-assessable/no-judgement"
         detail = ", ".join(f"{label.scorer}: {label.reason or 'no judgement'}" for label in failed or unjudged)
         yield cite(episode, rule, detail or "no scorer judged the episode")
+    if episode.edited:  # the last copy counts, and the reader says that there was another: no cause of the flag
+        detail = "the log holds an earlier copy or an earlier score of this record; the last one counts"
+        standing = False if episode.flagged else None
+        yield Evidence(kind="duplicate", rule="duplicate/latest-wins", detail=detail, basis="declared", before_flag=standing)
     if episode.retries:
         yield cite(episode, "retry-dropped/attempts", f"earlier attempts not in the log: {episode.retries}", declared=True)
 

@@ -27,8 +27,21 @@ def read_text(content: str | bytes | list[Any] | None) -> str | None:
 
 
 def is_flat(transcript: Transcript) -> bool:
-    """Whether the log holds no per-call inputs: one list at the end shows neither a replay nor a late edit."""
-    return "delivered" in transcript.unlogged or all(call.delivered is None for call in transcript.calls)
+    """Whether the log holds one list only: inputs cut from it show neither a replay nor a late edit.
+
+    Inputs that were logged, if only by reference, differ from it somewhere as soon as there is one to show.
+    """
+    if all(call.delivered is None for call in transcript.calls):
+        return True
+    return "delivered" in transcript.unlogged and all(_is_cut_from(transcript, call) for call in transcript.calls)
+
+
+def _is_cut_from(transcript: Transcript, call: ModelCall) -> bool:
+    ranges = call.delivered or ()
+    if len(ranges) > 1 or (ranges and ranges[0][0] != 0):
+        return False
+    after = transcript.messages[ranges[0][1] :][:1] if ranges else ()
+    return not after or after[0].role != "assistant" or after[0] == call.proposed
 
 
 def is_same_call(left: ToolCall, right: ToolCall) -> bool:
