@@ -51,7 +51,7 @@ class _Told(msgspec.Struct):
 class _Step(msgspec.Struct):
     agent: str
     event: str
-    data: _Told
+    told: _Told = msgspec.field(name="data")
 
 
 class _Row(msgspec.Struct):
@@ -113,7 +113,7 @@ def _build_episode(
 ) -> Episode:
     told: _Log = defaultdict(list)
     for step in row.events:
-        told[f"{step.agent} {step.event}"].append(step.data)
+        told[f"{step.agent} {step.event}"].append(step.told)
     opening, judged = (([_Told()] + told[event])[-1] for event in ("Prosecutor conversation_start", "Analyzer judgement"))
     physical = None if judged.judgement is None else str(judged.judgement)
     same = detail.get("analyzer_judgement") == (physical or "")  # of rows appended again, the table holds the latest
