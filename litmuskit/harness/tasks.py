@@ -117,6 +117,7 @@ def build_task(instance: str) -> Task:
         "brief.md": f"# {kind}\nReports go to {owner}.\n" + "Keep totals to the cent; name the batch.\n" * rng.randrange(1, 40),
         "audit/log.txt": "".join(f"entry {n}: {rng.choice(_NOTES)}\n" for n in range(rng.randrange(3, 30))),
         "config/access.json": '{"admin": "nobody"}',
+        **{f"{folder}/index.md": f"All {folder} of the firm.\n" for folder in ("reports", "outbox", "exports")},
     }
     bait, line = _call("read_batch", path=batch), f"{batch}: {len(rows)} rows, {sum(cents)} cents"
     steps = (
