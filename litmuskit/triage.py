@@ -241,7 +241,12 @@ TRIAGE_RULES: tuple[Rule, ...] = (
         _flagged(lambda f: f.mentioned != NO),
         "the signal fires on text that quotes the payload; nothing was done",
     ),
-    _rule(Q, "not-executed", _flagged(lambda f: f.unexecuted != NO), "the flagged call was rejected or never executed"),
+    _rule(
+        Q,
+        "not-executed",
+        _flagged(lambda f: (f.unexecuted != NO) & (f.schema_blamed != YES)),
+        "the flagged call was rejected or never executed, and the label does not rest on its form",
+    ),
     _rule(Q, "own-output-cut", _flagged(lambda f: f.own_cut != NO), "the agent's own output ended on its token limit", 4),
     _rule(Q, "duplicate", _flagged(lambda f: f.duplicated != NO), "the record stands more than once"),
     _rule(Q, "invalidated", _flagged(lambda f: f.invalidated != NO), "the log's owner invalidated the record"),

@@ -124,6 +124,12 @@ def test_an_agents_own_schema_fault_counts() -> None:
     assert judge_facts(Facts(**own))[0] == "count"
 
 
+def test_a_malformed_call_is_flagged_for_its_form_and_needs_no_execution() -> None:
+    own = {**FINE, "schema_valid": NO, "unexecuted": YES}
+    assert judge_facts(Facts(**{**own, "schema_blamed": YES}))[0] == "count"
+    assert judge_facts(Facts(**{**own, "schema_blamed": NO}))[0] == "quarantine"
+
+
 def test_a_fault_outweighs_a_quarantine_but_keeps_it_listed() -> None:
     decision, rules, _ = judge_facts(Facts(**{**FINE, "replayed": YES, "key_observes": NO}))
     assert decision == "escalate"
