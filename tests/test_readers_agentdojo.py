@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from litmuskit.artifacts import DuplicateIndex, find_artifacts
 from litmuskit.artifacts.delivery import find_undelivered
+from litmuskit.audit import audit_log
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers import read_log
 from litmuskit.readers.agentdojo import sniff
@@ -496,14 +497,19 @@ def test_a_moved_copy_keeps_its_record(fixtures, tmp_path):
     assert {e.record for e in read_log(tmp_path)} == {e.record for e in read_log(fixtures / "runs")}
 
 
-@pytest.mark.corpus
-def test_the_whole_corpus_is_read_and_nothing_is_lost():
+@pytest.fixture(scope="module")
+def corpus() -> Path:
     root = os.environ.get("LITMUSKIT_CORPUS")
     if root is None or not Path(root).is_dir():
         pytest.skip("LITMUSKIT_CORPUS names no unpacked folder of AgentDojo's published runs")
+    return Path(root)
+
+
+@pytest.mark.corpus
+def test_the_whole_corpus_is_read_and_nothing_is_lost(corpus):
     seen: Counter[str] = Counter()
     published: Counter[str] = Counter()
-    log = read_log(root, keep_going=True)
+    log = read_log(corpus, keep_going=True)
     for episode in log:
         targeted = episode.attacked and not episode.groups["attack"].endswith("dos")
         undelivered = [one.kind for one in find_undelivered(episode)]
@@ -512,7 +518,7 @@ def test_the_whole_corpus_is_read_and_nothing_is_lost():
         seen["errored, targeted"] += targeted and episode.status == "errored"
         seen["errored, targeted, flagged"] += targeted and episode.status == "errored" and episode.flagged
         seen["never reached the agent"] += targeted and episode.status in ("finished", "unfinished") and bool(undelivered)
-        seen["not delivered"] += undelivered == ["not-delivered"]
+        seen["not delivered"] += "not-delivered" in undelivered
         seen["empty"] += episode.status == "empty"
         seen["ends on an unexecuted call"] += bool(episode.transcript.calls) and any(
             one.executed is False and one.call is None for one in episode.transcript.calls[-1].observations
@@ -536,3 +542,26 @@ def test_the_whole_corpus_is_read_and_nothing_is_lost():
         "ends on an unexecuted call": 800,
         "denial of service that is utility": 0,
     }
+
+
+@pytest.mark.corpus
+def test_the_whole_corpus_is_audited_as_published(corpus):
+    published: dict[tuple[str, str], Counter[str]] = {}
+    for path in corpus.rglob("*.json"):  # the oracle: json, the path and the label
+        run = json.loads(path.read_text(encoding="utf-8"))
+        pipeline, *_, attack, _ = path.parts[-5:]
+        if attack != "none":
+            published.setdefault((pipeline, attack), Counter()).update(n=1, x=run.get("security", False))
+    audit = audit_log(read_log(corpus, keep_going=True))
+    assert (len(audit.verdicts), audit.counts.flagged, audit.counts.counted, audit.failures) == (36_679, 5_252, 0, ())
+    errored = [verdict for verdict in audit.verdicts if any(one.rule == "not-assessable/errored" for one in verdict.evidence)]
+    assert Counter(verdict.decision for verdict in errored if verdict.flagged) == {"not-assessable": 91}
+    assert not [verdict for verdict in audit.verdicts if any(one.kind == "replay" for one in verdict.evidence)]
+    restated: dict[tuple[str, str], tuple[int, int]] = {}
+    for verdict in audit.verdicts:
+        if verdict.attacked:
+            key = verdict.groups["pipeline"], verdict.groups["attack"]
+            n, x = restated.get(key, (0, 0))
+            restated[key] = n + 1, x + verdict.flagged
+    assert restated == {key: (count["n"], count["x"]) for key, count in published.items()}
+    assert sum(count["n"] == 629 for count in published.values()) > 20
