@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from secrets import token_hex
 from threading import Lock
 from typing import Any, BinaryIO, Self
 
@@ -78,9 +79,11 @@ class Recorder:
         """Record one episode; an exception inside it becomes its status and error, and passes on.
 
         ``facts`` are further fields of `Episode`: ``payloads``, ``carriers``, ``attacked``, ``groups``, ``metadata``, ...;
+        ``run``, which tells this execution from every other, is drawn at random unless given;
         ``events=()`` says that the harness declares every alteration it makes, so that none declared means none made.
         """
-        episode = EpisodeRecorder({"record": f"{instance}#{epoch}", "instance": instance, "epoch": epoch, **facts})
+        named = {"record": f"{instance}#{epoch}", "instance": instance, "epoch": epoch, "run": token_hex(16)}
+        episode = EpisodeRecorder({**named, **facts})
         try:
             yield episode
         except BaseException as error:
