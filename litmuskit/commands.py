@@ -21,6 +21,19 @@ from litmuskit.rates import RateTable, estimate_rates
 from litmuskit.readers import Log, read_log
 from litmuskit.stimulus import Fingerprint, fingerprint
 
+__all__ = [
+    "run_audit",
+    "run_calibrate",
+    "run_compare",
+    "run_demo",
+    "run_fingerprint",
+    "run_preflight",
+    "run_rates",
+    "run_simulate",
+    "run_verify",
+    "show_audit",
+]
+
 SHOWN, WIDEST = 20, 120
 
 

@@ -105,7 +105,8 @@ def _list_audited(
         if base is not None:
             few = bool(np.ndim(base)) and np.count_nonzero(base) < 2
             k, n = (int(np.sum(v)) for v in (counted, base)) if few else (counted, base)
-            rate = measure_share(level, **{"counted": k, f"{name} episodes": n})
+            parts: dict[str, Any] = {"counted": k, f"{name} episodes": n}
+            rate = measure_share(level, **parts)
             why = "counted over its own episodes, not N"
             yield rate.restate(estimand=name, **counts), f"{why}; too few clusters hold any" if few else why, BESIDE
     # With nothing counted, or nothing judged false, the log odds have nothing to shift.

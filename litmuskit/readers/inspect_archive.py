@@ -74,8 +74,8 @@ class Archive:
                 raise LogFormatError("member is cut, or not where the directory says", where=where, found=mark)
             whole = self._inflate(packed, entry.compress_type, size + 1)
         if len(whole) != size:
-            found = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
-            raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=found)
+            inflated = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
+            raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=inflated)
         if zlib.crc32(whole) != entry.CRC:
             raise LogFormatError(
                 "checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{zlib.crc32(whole):08x}"

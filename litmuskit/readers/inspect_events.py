@@ -54,14 +54,16 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
     pool = MessagePool(sample, texts)
     turns, declared = _collect(sample.events, pool)
     final = _read_final(sample, pool, turns)
-    context, around = Context(), None
+    context = Context()
+    around: tuple[Any, ...] | None = None
     calls: list[ModelCall] = []
     later = _list_later(turns, final or ())
     for number, turn in enumerate(turns, 1):
         event, (system, delivered) = turn.event, pool.split_system(turn.ranges)
         before, around = around, (system, event.tools, event.tool_choice, event.config, event.model)
         context = context if around == before else read_surroundings(event, system, texts)
-        proposed, observations = None, ()
+        proposed: Message | None = None
+        observations: tuple[Observation, ...] = ()
         if turn.said is not None:
             proposed = pool.read(turn.said)
             replies = pool.list_replies(later[number - 1], turn.said.id) if proposed.tool_calls else []
@@ -111,7 +113,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     turns: list[_Turn] = []
     declared: list[Event] = []
     spans, last, live = dict[str | None, str | None](), dict[str | None, _Turn](), dict[str | None, str | None]()
-    steps, compacted = ["agent"], False
+    steps, compacted = list[str | None](["agent"]), False
     for event in events:
         kind, span = event.event, event.span_id
         if kind == "model":
@@ -153,7 +155,8 @@ def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | N
     else:
         where = f"{pool.texts.where} model call {number}"
         raise LogFormatError("the model's input is not in the log", where=where, expected="messages or input_refs")
-    return _Turn(event, ranges, choice and choice.message, choice and choice.stop_reason, error, live, [], {})
+    said, stop = (choice.message, choice.stop_reason) if choice else (None, None)
+    return _Turn(event, ranges, said, stop, error, live, [], {})
 
 
 def _list_later(turns: Sequence[_Turn], final: Ranges) -> list[Ranges]:

@@ -175,7 +175,7 @@ class Texts:
 
 def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
     """References that somebody wrote, with who did."""
-    written = [("user", sample.input)]
+    written: list[tuple[Any, Any]] = [("user", sample.input)]
     for event in sample.events:
         if event.event == "tool":
             blocks = [dig(block, "text") for block in event.result] if isinstance(event.result, list) else [event.result]
