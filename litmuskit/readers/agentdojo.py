@@ -99,7 +99,7 @@ def sniff(head: bytes, name: str) -> bool:
     True
     """
     return (
-        head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+        head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
         and sum(map(head.__contains__, _KEYS)) >= 3
         and not name.endswith(".jsonl")
     )
