@@ -1,6 +1,6 @@
 """Derive notebooks/tables/{agentdojo_preflight,preflight_rates}.csv and preflight_examples.json with the extra `agentdojo`.
 
-    python -P benchmarks/derive_preflight.py KEEP [RUNS]        (-P: benchmarks/agentdojo.py is not the package)
+    python benchmarks/derive_preflight.py KEEP [RUNS]
 
 KEEP is a folder for finished records (an interrupted run goes on); RUNS the unpacked published runs of AgentDojo, without which
 the rates are left as they are. PyYAML's C loader stands in for its Python one: the same documents, five times as fast.

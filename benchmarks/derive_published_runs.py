@@ -1,6 +1,6 @@
 """Derive notebooks/tables/published_{runs,tasks,stimuli}.csv from AgentDojo's published runs: counts, no text of any run.
 
-    python -P benchmarks/derive_published_runs.py RUNS        (-P: benchmarks/agentdojo.py is not the package)
+    python benchmarks/derive_published_runs.py RUNS
 
 RUNS is the unpacked ``runs/`` folder of the AgentDojo repository (MIT licence; Debenedetti et al., NeurIPS 2024; the tables
 were made at commit 96046ab54a99f5e5ec86b920ea9a2d8ae24ea6d8). The counts are litmuskit's own.

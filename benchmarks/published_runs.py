@@ -1,6 +1,6 @@
 """Cost of auditing AgentDojo's published runs, as a multiple of reading them with `json.load`, and peak memory.
 
-    python benchmarks/agentdojo.py RUNS
+    python benchmarks/published_runs.py RUNS
 
 RUNS is an unpacked ``runs/`` folder or any part of it. The loops run in one process, turn about, and the ratio is of the
 fastest passes in processor time: another machine, or a busy one, gives about the same number. Memory is the peak of it all.
