@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -12,7 +12,7 @@ from typing import Any
 
 from litmuskit.canonical import canonicalize
 from litmuskit.errors import CanonicalizationError, UnfingerprintableError
-from litmuskit.transcript import ROLES, Context, Message
+from litmuskit.transcript import Context, Message
 
 __all__ = [
     "DIGEST_FRAME",
@@ -89,7 +89,7 @@ def digest_observation(content: Any, where: str = "$") -> bytes:
     """The obs digest of exact delivered content: bytes, text, a list of blocks, or None for nothing at all."""
     if isinstance(content, str):
         form, text = split_text(content)
-        return sha256(frame_head("obs", 2) + _frame(form) + _length(len(text)) + text).digest()
+        return sha256(_OBS_TEXT[form] + _length(len(text)) + text).digest()
     if isinstance(content, bytes):
         return digest_parts("obs", b"bytes", content)
     if content is None:
@@ -134,42 +134,50 @@ class Aliases(dict[str | int, bytes]):
 
 
 # Frames that stand in every message, made once: an agent's transcript is hashed at a few times the cost of SHA-256 alone.
-_REPLY = _frame(b"tool") + _frame(b"reply-to")
+_FORMS = {form: _frame(form) for form in (b"utf-8", b"utf-8-surrogatepass", b"bytes", b"json", b"text")}
+_OBS_TEXT = {form: frame_head("obs", 2) + frame for form, frame in _FORMS.items()}
+_REPLY = {count: frame_head("msg", count) + _frame(b"tool") + _frame(b"reply-to") for count in (5, 7)}
 _OBS = _frame(b"obs") + DIGEST_FRAME
 _CALL = _frame(b"call") + DIGEST_FRAME
-_TEXT = {form: _frame(b"text") + _frame(form) for form in (b"utf-8", b"utf-8-surrogatepass")}
-_ROLE = {role: _frame(role.encode()) for role in ROLES}
+_CALL_HEAD = frame_head("call", 4)
+
+
+@lru_cache(maxsize=1024)
+def _frame_role(count: int, role: str, form: bytes | None) -> bytes:
+    """What stands before the content of a message of ``count`` parts: encoded text, or None for anything else."""
+    head = frame_head("msg", count) + _frame(role.encode())
+    return head if form is None else head + _frame(b"text") + _FORMS[form]
+
+
+@lru_cache(maxsize=1024)
+def _frame_name(name: str) -> bytes:
+    return _frame(name.encode("utf-8", "surrogatepass"))
 
 
 def digest_message(message: Message, aliases: Aliases, where: str) -> tuple[bytes, bytes | None]:
     """``(msg, obs)`` of one message; obs is None unless it is a tool's reply."""
-    content, role = message.content, message.role
-    if role == "tool":
+    content, calls = message.content, message.tool_calls
+    if message.role == "tool":
         obs = digest_observation(content, where)
-        framed = _REPLY + aliases.name_reply(message.tool_call_id) + _OBS + obs
+        framed = aliases.name_reply(message.tool_call_id) + _OBS + obs
         if message.error is None:
-            return sha256(frame_head("msg", 5) + framed).digest(), obs
-        return sha256(frame_head("msg", 7) + framed + _frame(b"error") + _frame(split_text(message.error)[1])).digest(), obs
-    frames, count = [_ROLE[role]], 1
+            return sha256(_REPLY[5] + framed).digest(), obs
+        return sha256(_REPLY[7] + framed + _frame(b"error") + _frame(split_text(message.error)[1])).digest(), obs
+    count = 1 + 2 * len(calls)
     if isinstance(content, str):
         form, text = split_text(content)
-        frames += (_TEXT[form], _length(len(text)), text)
-        count = 4
-    elif content is not None:
-        plain = isinstance(content, bytes)
-        frames += (
-            (_frame(b"bytes"), _frame(content))
-            if plain
-            else (_frame(b"json"), _frame(canonical_part(content, f"{where}.content")))
-        )
-        count = 3
-    for index, call in enumerate(message.tool_calls):
-        form, arguments = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
-        named = (
-            aliases.name_call(call.id) + _frame(call.name.encode("utf-8", "surrogatepass")) + _frame(form) + _frame(arguments)
-        )
-        frames += (_CALL, sha256(frame_head("call", 4) + named).digest())
-    return sha256(b"".join((frame_head("msg", count + 2 * len(message.tool_calls)), *frames))).digest(), None
+        frames = [_frame_role(count + 3, message.role, form), _length(len(text)), text]
+    elif content is None:
+        frames = [_frame_role(count, message.role, None)]
+    else:
+        at = f"{where}.content"
+        form, part = (b"bytes", content) if isinstance(content, bytes) else (b"json", canonical_part(content, at))
+        frames = [_frame_role(count + 2, message.role, None), _FORMS[form], _frame(part)]
+    for index, call in enumerate(calls):
+        form, part = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
+        framed = aliases.name_call(call.id) + _frame_name(call.name) + _FORMS[form] + _length(len(part)) + part
+        frames += _CALL, sha256(_CALL_HEAD + framed).digest()
+    return sha256(b"".join(frames)).digest(), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +211,7 @@ class Surroundings:
     def seed(self, tag: str) -> bytes:
         return digest_parts(tag, self.system, self.tools, self.opts)
 
-    def stimuli(self, chains: Iterable[bytes]) -> list[str]:
+    def stimulus_head(self) -> bytes:
+        """What stands before the chain in a stimulus."""
         parts = (self.system, self.tools, self.opts)
-        head = frame_head("stimulus", 4) + b"".join(DIGEST_FRAME + part for part in parts) + DIGEST_FRAME
-        return [sha256(head + chain).hexdigest() for chain in chains]
+        return frame_head("stimulus", 4) + b"".join(DIGEST_FRAME + part for part in parts) + DIGEST_FRAME

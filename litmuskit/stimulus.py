@@ -49,13 +49,17 @@ from litmuskit.records import Context, Message, ModelCall, Ranges, Transcript
 __all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "digest_stimulus", "fingerprint", "fingerprint_turns"]
 
 
+_CHAIN_HEAD, _ENV_HEAD = (frame_head(tag, 2) + DIGEST_FRAME for tag in ("chain", "env"))
+_AGENT_HEAD = frame_head("env/agent", 1) + DIGEST_FRAME
+
+
 class _Chain:
     """The running digests over one message list; ``extend`` costs O(1) per message."""
 
-    __slots__ = ("aliases", "chain", "env", "msg", "obs", "surroundings")
+    __slots__ = ("aliases", "chain", "env", "head", "msg", "obs", "surroundings")
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self.surroundings = surroundings
+        self.surroundings, self.head = surroundings, surroundings.stimulus_head()
         self.aliases = Aliases()
         self.msg: list[bytes] = []
         self.obs: list[bytes | None] = []
@@ -63,20 +67,22 @@ class _Chain:
         self.env = [surroundings.seed("env/0")]
 
     def extend(self, messages: Iterable[Message]) -> None:
-        chain_head, env_head, agent_head = (
-            frame_head("chain", 2) + DIGEST_FRAME,
-            frame_head("env", 2) + DIGEST_FRAME,
-            frame_head("env/agent", 1),
-        )
+        chain, env = self.chain[-1], self.env[-1]
         for message in messages:
             msg, obs = digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
+            chain = sha256(_CHAIN_HEAD + chain + DIGEST_FRAME + msg).digest()
+            if message.role == "assistant":
+                env = sha256(_AGENT_HEAD + env).digest()
+            else:
+                env = sha256(_ENV_HEAD + env + DIGEST_FRAME + (obs or msg)).digest()
             self.msg.append(msg)
             self.obs.append(obs)
-            self.chain.append(sha256(chain_head + self.chain[-1] + DIGEST_FRAME + msg).digest())
-            if message.role == "assistant":
-                self.env.append(sha256(agent_head + DIGEST_FRAME + self.env[-1]).digest())
-            else:
-                self.env.append(sha256(env_head + self.env[-1] + DIGEST_FRAME + (obs or msg)).digest())
+            self.chain.append(chain)
+            self.env.append(env)
+
+    def seal(self, start: int = 0) -> list[str]:
+        """The stimulus after each number of messages from ``start`` on."""
+        return [sha256(self.head + chain).hexdigest() for chain in self.chain[start:]]
 
 
 def _hexes(digests: Iterable[bytes]) -> list[str]:
@@ -143,7 +149,7 @@ def _seal(
         obs=[None if obs is None else obs.hex() for obs in chain.obs],
         chain=_hexes(chain.chain),
         env=_hexes(chain.env),
-        stimulus=around.stimuli(chain.chain),
+        stimulus=chain.seal(),
         decode=digest_parts("decode", canonical_part(dict(context.decode), "$.decode")).hex(),
         roles=tuple(message.role for message in messages),
         unlogged=tuple(sorted(unlogged)),
@@ -211,7 +217,7 @@ def digest_stimulus(transcript: Transcript, turn: int) -> str:
         raise UnfingerprintableError("what was delivered is not logged", where=f"turn {turn}")
     chain = _Chain(Surroundings.of(call.context, transcript.unlogged))
     chain.extend(shown)
-    return chain.surroundings.stimuli(chain.chain[-1:])[0]
+    return chain.seal(-1)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,16 +254,19 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
             turns.append(TurnFingerprint(turn=call.turn, stimulus=None, chain=None, env=None, messages=0))
             continue
         fresh = _added(previous.delivered or (), call.delivered)
-        if chain is None or fresh is None or call.context != previous.context:
-            same = chain is not None and call.context == previous.context
+        same = call.context is previous.context or call.context == previous.context
+        if chain is None or fresh is None or not same:
             chain = _Chain(chain.surroundings if chain and same else Surroundings.of(call.context, unlogged))
             fresh = call.delivered
         chain.extend(transcript.expand(fresh) or ())
-        previous, last = call, chain.chain[-1]
-        stimulus = chain.surroundings.stimuli([last])[0]
+        previous = call
         turns.append(
             TurnFingerprint(
-                turn=call.turn, stimulus=stimulus, chain=last.hex(), env=chain.env[-1].hex(), messages=len(chain.msg)
+                turn=call.turn,
+                stimulus=chain.seal(-1)[0],
+                chain=chain.chain[-1].hex(),
+                env=chain.env[-1].hex(),
+                messages=len(chain.msg),
             )
         )
     return tuple(turns)
