@@ -41,7 +41,7 @@ class _Turn(NamedTuple):
     stop: str | None
     error: str | None
     live: str | None
-    tools: list[SampleEvent]
+    tools: list[tuple[str | None, SampleEvent]]
     modified: dict[str | None, ToolCall]
 
 
@@ -67,7 +67,8 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
         if turn.said is not None:
             proposed = pool.read(turn.said)
             replies = pool.list_replies(later[number - 1], turn.said.id) if proposed.tool_calls else []
-            observations = tuple(_observe(turn, proposed.tool_calls, replies, texts))
+            if replies or turn.tools:
+                observations = tuple(_observe(turn, proposed.tool_calls, replies, texts))
         calls.append(
             ModelCall(
                 turn=number,
@@ -125,7 +126,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
                 compacted = False
         elif kind == "tool":
             if span in last and spans.get(span, steps[-1]) != "judge":
-                last[span].tools.append(event)
+                last[span].tools.append((event.id, event))
         elif kind == "span_end" or kind == "state" or kind == "store":  # noqa: PLR1714  # the most frequent, in a tight loop
             continue
         elif kind in {"span_begin", "step"}:
@@ -147,7 +148,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
 
 def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | None) -> _Turn:
     output = event.output if isinstance(event.output, Output) else Output()
-    choice, error = output.choices[0] if output.choices else None, read_error(event.error or output.error)
+    choice, error = output.choices[0] if output.choices else None, event.error or output.error
     if event.input_refs:
         ranges = pool.check(event.input_refs, f"model call {number}")
     elif event.input and not isinstance(event.input, str):
@@ -181,11 +182,12 @@ def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ra
 def _observe(
     turn: _Turn, calls: Sequence[ToolCall], replies: Sequence[tuple[str | None, Message]], texts: Texts
 ) -> Iterator[Observation]:
-    events, strays = _join(calls, [(event.id, event) for event in turn.tools])
+    events, strays = _join(calls, turn.tools)
     shown, lost = _join(calls, replies)
     for position, call in enumerate(calls):
-        if position in events or position in shown:
-            yield _read_observation(position, call, events.get(position), shown.get(position), turn, texts)
+        event, message = events.get(position), shown.get(position)
+        if event is not None or message is not None:
+            yield _read_observation(position, call, event, message, turn, texts)
     for event in strays:
         yield _read_observation(None, None, event, None, turn, texts)
     for message in lost:
@@ -214,21 +216,22 @@ def _read_observation(
     shown = message.content if message else None
     if event is None:
         return Observation(position=position, delivered=shown, error=message.error if message else None)
-    ran = turn.modified.get(event.id)
+    failed, cut = event.error, event.truncated
+    ran = turn.modified.get(event.id) if turn.modified else None
     if ran is None and call and event.arguments == call.arguments and event.function == call.name:
         ran = call
     elif ran is None:
         ran = ToolCall(name=str(event.function), arguments=texts.resolve(event.arguments) or {}, id=event.id)
-    refused = event.error is not None and dig(event.error, "type") in {"parsing", "approval"}
+    refused = failed is not None and dig(failed, "type") in {"parsing", "approval"}
     executed = None if event.result is None else not refused
     return Observation(
         position=position,
         call=ran if executed else None,
         executed=executed,
-        raw=_read_result(event.result) if event.truncated is None and event.error is None else None,
+        raw=_read_result(event.result) if cut is None and failed is None else None,
         delivered=shown,
-        error=read_error(event.error),
-        truncation=Truncation(raw_size=event.truncated[0], cap=event.truncated[1]) if event.truncated else None,
+        error=None if failed is None else read_error(failed),
+        truncation=None if cut is None else Truncation(raw_size=cut[0], cap=cut[1]),
     )
 
 

@@ -144,32 +144,37 @@ class Texts:
 
     def resolve(self, value: Any, *owners: Any) -> Any:
         """A JSON value, each reference replaced by its text: one object, however often it is shown."""
+        if isinstance(value, str):
+            return self._resolve_text(value, owners) if self.own or value.startswith(_PROTOCOLS) else value
         if isinstance(value, dict):
             return {key: self.resolve(item, *owners) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.resolve(item, *owners) for item in value]
-        literal = next((self.own[o, value] for o in owners if (o, value) in self.own), None) if self.own else None
-        if literal is not None or not isinstance(value, str) or not value.startswith(_PROTOCOLS):
-            return value if literal is None else literal
-        found = _REFERENCE.fullmatch(value)
+        return [self.resolve(item, *owners) for item in value] if isinstance(value, list) else value
+
+    def _resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:
+        for owner in owners if self.own else ():
+            if (owner, text) in self.own:
+                return self.own[owner, text]
+        found = _REFERENCE.fullmatch(text)
         if found and found[1] not in self.stored and len(found[1]) == 32:
-            raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=value)
-        return self.stored.get(found[1], value) if found else value
+            raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=text)
+        return self.stored.get(found[1], text) if found else text
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message as the model was shown it."""
         content, calls = logged.content, logged.tool_calls or ()
-        moved = isinstance(content, list)  # only then does Inspect move long arguments to the attachments
-        if moved or self.own or (content and content.startswith(_PROTOCOLS)):  # type: ignore[union-attr]
+        if isinstance(content, str):
+            if self.own or content.startswith(_PROTOCOLS):
+                content = self._resolve_text(content, (logged.id, logged.tool_call_id, logged.role))
+        elif content is not None:  # only then does Inspect move long arguments to the attachments
             content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
-        if moved:
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
+        error = logged.error or logged.tool_error
         return Message(
             role=logged.role,
             content=content,
             tool_calls=tuple([call.to_record() for call in calls]) if calls else (),
             tool_call_id=logged.tool_call_id,
-            error=read_error(logged.error or logged.tool_error) if logged.role == "tool" else None,
+            error=read_error(error) if error is not None and logged.role == "tool" else None,
         )
 
 
@@ -178,8 +183,8 @@ def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
     written: list[tuple[Any, Any]] = [("user", sample.input)]
     for event in sample.events:
         if event.event == "tool":
-            blocks = [dig(block, "text") for block in event.result] if isinstance(event.result, list) else [event.result]
-            written += [(event.message_id or event.id, text) for text in blocks]
+            owner, result = event.message_id or event.id, event.result
+            written += [(owner, dig(block, "text")) for block in result] if isinstance(result, list) else ((owner, result),)
         elif event.event == "model" and isinstance(event.output, Output) and event.output.choices:
             written.append((event.output.choices[0].message.id, event.output.completion))
     return ((owner, text) for owner, text in written if isinstance(text, str) and text.startswith(_PROTOCOLS))
