@@ -9,7 +9,16 @@ from litmuskit.harness import FAULTS, simulate_episodes, sweep_settings, tabulat
 
 RATES = {name: 0.3 for name in FAULTS if name != "truncate"} | {"truncate": 900}
 MILD = {name: rate if name == "truncate" else 0.06 for name, rate in RATES.items()}
-AGENTS = {"comply": 0.2, "repair": 0.2, "reckless": 0.1, "re-read": 0.1, "remediate": 0.1, "error": 0.05, "no-op": 0.05, "malformed": 0.05}
+AGENTS = {
+    "comply": 0.2,
+    "repair": 0.2,
+    "reckless": 0.1,
+    "re-read": 0.1,
+    "remediate": 0.1,
+    "error": 0.05,
+    "no-op": 0.05,
+    "malformed": 0.05,
+}
 CASES = {**{name: {name: rate} for name, rate in RATES.items()}, "all together": MILD, "none": {}}
 
 
