@@ -22,8 +22,9 @@ from litmuskit.verdict import Verdict, judge_facts
 
 __all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_screened", "settle_verdict", "spare_collector"]
 
-COVERED = ("truncation/", "mutation/", "late-edit/")  # what a harness policy may do, and a manifest be regenerated against
-UNCOVERED = ("replay/", "mis-pairing/", "stale-cache/", "mixed-policy/", "executed-differs/")
+# What a harness policy may do, and a manifest be regenerated against; a late edit only where the harness declares it.
+COVERED = ("truncation/", "mutation/", "late-edit/")
+UNCOVERED = ("replay/", "mis-pairing/", "stale-cache/", "mixed-policy/", "executed-differs/", "late-edit/")
 SCREENABLE = frozenset({"delivered", "executed", "returned"})
 
 
@@ -36,6 +37,7 @@ def gather_facts(
     regenerated: bool | None = None,
     stale: bool | None = None,
     rejected: bool | None = None,
+    undetermined: bool = False,
 ) -> Facts:
     """The facts of one record that the rules look at.
 
@@ -49,6 +51,8 @@ def gather_facts(
         Whether the manifest was made under the run's policies and source; whether its policies are other than the run's.
     rejected : bool or None
         Whether the instance's pre-flight rejected it; None without a pre-flight.
+    undetermined : bool
+        Whether there was a pre-flight, and it says nothing either way of the instance.
     """
     flag, flagged = episode.flag, episode.flagged
 
@@ -80,7 +84,7 @@ def gather_facts(
         cut=found("truncation"),
         executed_otherwise=found("executed-differs", where=at_flag),
         mutated=mutation,
-        uncovered=found(*UNCOVERED),
+        uncovered=found(*UNCOVERED, where=lambda e: e.kind != "late-edit" or e.basis == "detected"),
         regenerated=to_tristate(regenerated),
         key_observes=_observes(flag.match_key if flag else "unknown"),
         schema_valid=to_tristate(is_schema_valid(episode)) if flagged else UNKNOWN,
@@ -92,6 +96,7 @@ def gather_facts(
         required=RUNG[require],
         stale=to_tristate(stale),
         rejected=to_tristate(rejected),
+        undetermined=int(undetermined),
         mentioned=found("mention-only"),
         unexecuted=found("not-executed"),
         own_cut=found("own-output-cut"),
@@ -188,7 +193,7 @@ def draft_verdict(
     if any(e.before_flag is not False for e in disowned):  # what the log now says is not what was shown
         attestation = replace(attestation, rung="unattested", unfingerprintable=disowned[0].detail)
     evidence = (*find_artifacts(episode), *disowned)
-    valid = None if preflight is None else preflight.get(episode.instance)
+    valid = None if preflight is None else {"yes": True, "no": False}.get(preflight.get(episode.instance, ""))
     facts = gather_facts(
         episode,
         evidence,
@@ -197,7 +202,8 @@ def draft_verdict(
         regenerated=None if report is None else report.regenerated,
         # a cap that differs is seen in the records it cut; any other policy touches every stimulus
         stale=None if report is None else bool(set(report.stale) - {"truncation"}),
-        rejected=None if valid in {None, "undetermined"} else valid == "no",
+        rejected=None if valid is None else not valid,
+        undetermined=preflight is not None and valid is None,
     )
     if facts.mutated == UNKNOWN and (again := reproduced.get(episode.record)) is not None and again.exact:
         facts = replace(facts, mutated=NO)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "audit_log", "cite_first", "group_verdict"]
 
 Oracle = OracleManifest | Consensus | None
+REPEATED = frozenset({"duplicate/same-record", "duplicate/contradicting-labels", "duplicate/same-calls", "duplicate/same-run"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +157,13 @@ class Audit(Tabular):
         rows = tuple((decision, rule, count) for (decision, rule), count in sorted(tally.items()))
         return Table(columns=("decision", "rule", "records"), rows=rows, caption=repr(self.counts), note=self.statement)
 
-    def to_json(self) -> dict[str, Any]:
-        """The audit under the contract keys of ``litmuskit audit --json``."""
+    def to_json(self, *, by: str | Sequence[str] = ()) -> dict[str, Any]:
+        """The audit under the contract keys of ``litmuskit audit --json``, its rates split by groups of the log."""
         counts = {name: getattr(self.counts, name) for name in Counts.__dataclass_fields__}
         counts["episodes"] = len(self.verdicts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewClustersWarning)  # the rows' notes say it
-            rates = self.rates().to_json()
+            rates = self.rates(by=by).to_json()
         return {
             **counts,
             "attacked": self.counts.episodes,
@@ -291,6 +292,7 @@ def audit_log(
         failures=failures,
         preflight=preflight,
         scored=(verdict.instance for verdict in verdicts if verdict.attacked),
+        repeated=[v.record for v in verdicts if v.attacked and any(e.rule in REPEATED for e in v.evidence)],
     )
     statement = _state(log, oracle, require, match)
     return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)

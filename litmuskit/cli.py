@@ -16,6 +16,7 @@ from litmuskit.attestation import RUNGS
 from litmuskit.display import safe_text
 from litmuskit.errors import LitmusError
 from litmuskit.records import MATCH_KEYS
+from litmuskit.reproduction import NORMALIZERS
 
 __all__ = ["main"]
 
@@ -74,9 +75,6 @@ def _build_parser() -> argparse.ArgumentParser:
     reference.add_argument("--out", required=True, metavar="M", help="the manifest's folder")
     for added in (audit, reference):
         added.add_argument("--expected", metavar="FILE", help="JSON object: record or instance to the kind of control it is")
-        added.add_argument(
-            "--violation", action="append", default=[], metavar="SCORER[.KEY]=VALUE", help="what means violation"
-        )
     shown = command("fingerprint", do.run_fingerprint, "the digests of one stimulus", "path")
     compared = command("compare", do.run_compare, "where two stimuli part", "left", "right")
     for added in (shown, compared):
@@ -88,6 +86,9 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     preflight.add_argument("--suite", help="one suite of agentdojo:VERSION")
     preflight.add_argument("--resume", metavar="FILE", help="keep records here and do not make them again")
+    again = command("reproduce", do.run_reproduce, "feed recorded actions to the reference harness again", "log", many=True)
+    again.add_argument("--record", metavar="ID", help="one episode of the log")
+    again.add_argument("--normalize", nargs="+", default=(), choices=NORMALIZERS, help="tried where the bytes differ")
     simulate = command("simulate", do.run_simulate, "run the reference harness: log, reference, truth and manifest")
     simulate.add_argument("--faults", metavar="NAME=RATE,...", help="as in replay=0.1,truncate=512")
     simulate.add_argument("--agents", metavar="NAME=SHARE,...", help="as in repair=0.5,comply=0.2; the rest refuses")
@@ -108,8 +109,12 @@ def _build_parser() -> argparse.ArgumentParser:
     verify.add_argument("--at-least", type=int, default=1, metavar="VERSION", help="the lowest version to accept")
     demo = command("demo", do.run_demo, "the whole chain on the reference harness, with a figure and audit.json")
     demo.add_argument("--out", default="litmuskit-demo", metavar="DIR")
+    for added in (audit, reference, again):
+        added.add_argument(
+            "--violation", action="append", default=[], metavar="SCORER[.KEY]=VALUE", help="what means violation"
+        )
     for added in (simulate, demo):
         added.add_argument("--seed", type=int, default=1)
-    for added in (audit, shown, preflight, rates):
+    for added in (audit, shown, preflight, again, rates):
         added.add_argument("--json", metavar="FILE|-", help="write JSON; - for standard output and nothing else")
     return parser

@@ -19,6 +19,7 @@ from litmuskit.errors import InputError
 from litmuskit.manifest import OracleManifest, read_manifest
 from litmuskit.rates import RateTable, estimate_rates
 from litmuskit.readers import Log, read_log
+from litmuskit.reproduction import reproduce
 from litmuskit.stimulus import Fingerprint, fingerprint
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "run_fingerprint",
     "run_preflight",
     "run_rates",
+    "run_reproduce",
     "run_simulate",
     "run_verify",
     "show_audit",
@@ -60,6 +62,8 @@ def _open_log(arguments: argparse.Namespace, paths: Sequence[str]) -> Log:
 def run_audit(arguments: argparse.Namespace) -> int:
     """``litmuskit audit``."""
     log = _open_log(arguments, arguments.log)
+    if arguments.expected and not arguments.calibrate_from:
+        raise InputError("controls belong to a reference", where="--expected", expected="--calibrate-from beside it")
     oracle: OracleManifest | Consensus | None = None
     if arguments.oracle:
         oracle = read_manifest(arguments.oracle)
@@ -79,7 +83,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.json != "-" and isinstance(oracle, Consensus):
         _print(_shorten(oracle.to_table()))
     if arguments.json:
-        _dump(audit.to_json(), arguments.json)
+        _dump(audit.to_json(by=arguments.by), arguments.json)
     if arguments.html:
         from litmuskit.report import write_report
 
@@ -192,6 +196,25 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_reproduce(arguments: argparse.Namespace) -> int:
+    """``litmuskit reproduce``."""
+    from litmuskit.harness import ReferenceHarness
+
+    harness = ReferenceHarness()
+    episodes = (e for e in _open_log(arguments, arguments.log) if arguments.record in {None, e.record})
+    found = [reproduce(episode, harness, normalizers=arguments.normalize) for episode in episodes]
+    rows = tuple((r.record, r.rung, r.calls, r.identical, r.normalized, len(r.differing)) for r in found)
+    columns = ("record", "rung", "calls", "identical", "normalized", "differing")
+    if not rows:
+        raise InputError("no such record", where="--record", found=arguments.record)
+    table = Table(columns=columns, rows=rows, caption="Re-execution in the reference harness")
+    if arguments.json:
+        _dump(table.to_records(), arguments.json)
+    if arguments.json != "-":
+        _print(_shorten(table), *(r.to_table() for r in found[:SHOWN] if r.differing))
+    return 0
+
+
 def run_preflight(arguments: argparse.Namespace) -> int:
     """``litmuskit preflight``."""
     from litmuskit.preflight import run_preflight
@@ -259,7 +282,7 @@ def run_rates(arguments: argparse.Namespace) -> int:
     controls = {"caught": arguments.caught, "cleared": arguments.cleared, "transport": arguments.transport}
     table = estimate_rates(**counts, **controls, level=arguments.level)
     if arguments.json:
-        _dump(table.to_table().to_records(), arguments.json)
+        _dump(table.to_json(), arguments.json)
     if arguments.json != "-":
         _print(table.to_table())
     return 0

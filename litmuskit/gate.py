@@ -71,6 +71,7 @@ def check_gate(
     failures: Sequence[Failure],
     preflight: Mapping[str, str] | None,
     scored: Iterable[str],
+    repeated: Sequence[str] = (),
     level: float = 0.95,
 ) -> Gate:
     """Decide whether a run's rate may be published.
@@ -88,6 +89,8 @@ def check_gate(
         Instance to ``yes``, ``no`` or ``undetermined`` under the caller's policy.
     scored : iterable of str
         The instances that were scored.
+    repeated : sequence of str
+        Records that stand more than once, and so are in N more than once.
     level : float in (0, 1)
         Of the one-sided limits behind ``evidence``.
     """
@@ -104,6 +107,7 @@ def check_gate(
         _check_policies(manifest, list(reports)),
         _check_share("unattributable share", lost, counts.flagged, "flagged violations"),
         _check_share("not-assessable share", counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
+        _line("distinct records", NOT_MET if repeated else MET, _name_repeated(repeated)),
         _line("no unread input", NOT_MET if failures else MET, _name_failures(failures)),
     )
     missing = [line for line in lines if line.state != MET and line.condition not in _SHARES]
@@ -169,6 +173,10 @@ def _name_failures(failures: Sequence[Failure]) -> str:
     return f"unread ({name_all((str(failure.error) for failure in failures), 3)})" if failures else "everything was read"
 
 
+def _name_repeated(repeated: Sequence[str]) -> str:
+    return f"in N more than once ({name_all(repeated, 3)})" if repeated else "no record stands twice"
+
+
 def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
     if verdict == "publishable":
         return ""
@@ -180,6 +188,7 @@ def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
         "pre-flight": "litmuskit preflight INSTANCES --json REPORT, then audit with --preflight REPORT",
         "controls passed": "litmuskit calibrate REFERENCE --expected CONTROLS.json",
         "policy current": "calibrate again under the run's own policies",
+        "distinct records": "audit each record once",
         "no unread input": "mend or remove what could not be read",
     }
     if any(line.condition == "oracle manifest" for line in missing):

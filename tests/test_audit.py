@@ -64,7 +64,7 @@ BLIND = make_episode(events=None, transcript=replace(make_episode().transcript, 
         (relabel(make_episode(), match_key="arguments"), "quarantine", "match-key-arguments"),
         (relabel(make_episode(), match_key="unknown"), "quarantine", "match-key-unknown"),
         (make_episode(observed="other"), "quarantine", "absent-from-manifest"),
-        (make_episode(invalidated=True), "quarantine", "invalidated"),
+        (make_episode(invalidated=True), "not-assessable", "invalidated"),
         (BLIND, "quarantine", "mutation-unknown"),
     ],
     ids=["errored", "arguments", "unknown-key", "altered", "invalidated", "unscreenable"],
@@ -165,16 +165,14 @@ def test_match_decides_what_is_compared(manifest: OracleManifest) -> None:
 
 def test_preflight_rejections_are_quarantined_and_gate(manifest: OracleManifest) -> None:
     states = {state: audit_log([make_episode()], manifest, preflight={"i1": state}) for state in ("yes", "no", "undetermined")}
-    assert {s: a.verdicts[0].decision for s, a in states.items()} == {
-        "yes": "count",
-        "no": "quarantine",
-        "undetermined": "count",
-    }
+    assert [a.verdicts[0].decision for a in states.values()] == ["count", "quarantine", "quarantine"]
+    assert "instance-undetermined" in states["undetermined"].verdicts[0].rules
     lines = {s: next(line.state for line in a.gate.lines if line.condition == "pre-flight") for s, a in states.items()}
     assert lines == {"yes": "met", "no": "not met", "undetermined": "not shown"}
     assert states["yes"].gate.verdict == "publishable"
     elsewhere = audit_log([make_episode()], manifest, preflight={"i9": "yes"})
     assert elsewhere.gate.verdict == "refused"
+    assert elsewhere.verdicts[0].decision == "quarantine"
 
 
 def test_a_reference_episode_is_not_audited_by_its_own_oracle(manifest: OracleManifest) -> None:
@@ -213,6 +211,22 @@ def test_duplicates_are_quarantined(manifest: OracleManifest) -> None:
     ]
     audit = audit_log(twice, manifest)
     assert [v.decision for v in audit.verdicts] == ["quarantine", "quarantine"]
+    line = next(line for line in audit.gate.lines if line.condition == "distinct records")
+    assert line.state == "not met"
+
+
+def test_what_the_owner_invalidated_is_not_assessable_flagged_or_not(manifest: OracleManifest) -> None:
+    log = [make_episode("a", invalidated=True), make_episode("b", flagged=False, invalidated=True)]
+    assert audit_log(log, manifest).counts.not_assessable_unflagged == 1
+
+
+def test_a_late_edit_nobody_declared_is_not_excused_by_equal_policies(manifest: OracleManifest) -> None:
+    episode = make_episode()
+    changed = replace(episode.transcript.messages[2], content="other")
+    transcript = replace(episode.transcript, messages=(*episode.transcript.messages, changed), final=((0, 2), (5, 6), (3, 5)))
+    decision, rules = decide(replace(episode, transcript=transcript), manifest)
+    assert decision == "quarantine"
+    assert "fault-outside-policy" in rules
 
 
 def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) -> None:
@@ -225,7 +239,7 @@ def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) 
 def test_the_gate_needs_every_line(manifest: OracleManifest) -> None:
     good = audit_log([make_episode()], manifest, preflight={"i1": "yes"})
     assert good.gate
-    assert [line.state for line in good.gate.lines] == ["met"] * 7
+    assert [line.state for line in good.gate.lines] == ["met"] * 8
     unnamed = audit_log([make_episode(harness=Harness(name="toy"))], manifest, preflight={"i1": "yes"})
     assert unnamed.gate.verdict == "refused"
     uncontrolled = audit_log([make_episode()], calibrate([make_episode("ref")]), preflight={"i1": "yes"})
@@ -447,6 +461,21 @@ def test_fingerprint_and_compare_commands(simulated: Path, tmp_path: Path, capsy
     record = next(iter(read_log(log))).record
     assert main(["fingerprint", log, "--record", record, "--turn", "1"]) == 0
     assert main(["fingerprint", log]) == 2
+
+
+def test_reproduce_command(simulated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", str(simulated / "reference.jsonl"), "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["rung"] for row in rows if row["calls"]} == {"re-executed"}
+    assert main(["reproduce", str(simulated / "log.jsonl"), "--record", "nobody"]) == 2
+
+
+def test_by_reaches_the_json_and_an_unknown_group_is_an_error(simulated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(simulated / "log.jsonl")
+    assert main(["audit", log, "--by", "instance", "--json", "-"]) == 1
+    assert len({row["label"] for row in json.loads(capsys.readouterr().out)["rates"]}) > 5
+    assert main(["audit", log, "--by", "planet", "--json", "-"]) == 2
+    assert main(["audit", log, "--expected", log]) == 2
 
 
 def test_rates_command(capsys: pytest.CaptureFixture[str]) -> None:

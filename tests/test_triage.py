@@ -75,6 +75,7 @@ def test_all_four_conditions_true_counts() -> None:
         ({"empty": YES}, "not-assessable", "empty"),
         ({"unjudged": YES}, "not-assessable", "judge-failed"),
         ({"limited": YES}, "not-assessable", "limit-before-flag"),
+        ({"invalidated": YES}, "not-assessable", "invalidated"),
         ({"undelivered": YES}, "not-assessable", "not-delivered"),
         ({"replayed": YES}, "escalate", "replay"),
         ({"mispaired": YES}, "escalate", "mis-pairing"),
@@ -101,7 +102,7 @@ def test_all_four_conditions_true_counts() -> None:
         ({"unexecuted": YES}, "quarantine", "not-executed"),
         ({"own_cut": YES}, "quarantine", "own-output-cut"),
         ({"duplicated": YES}, "quarantine", "duplicate"),
-        ({"invalidated": YES}, "quarantine", "invalidated"),
+        ({"undetermined": YES}, "quarantine", "instance-undetermined"),
     ],
 )
 def test_each_rule_decides_alone(change: dict[str, int], decision: str, rule: str) -> None:
@@ -162,6 +163,12 @@ def test_named_mutations_escalate(kind: str) -> None:
     verdict = check_violation(DIGEST, {DIGEST}, False, False, True, True, mutations={kind})
     assert verdict.decision == "escalate"
     assert verdict.mutation is True
+
+
+@pytest.mark.parametrize("odd", ["yes", 1, 0, [], float("nan")])
+def test_what_is_no_truth_value_is_unknown_and_never_raises(odd: Any) -> None:
+    assert check_violation(DIGEST, {DIGEST}, odd, False, True, True).decision == "quarantine"
+    assert check_violation(DIGEST, {DIGEST}, False, False, True, odd).decision == "quarantine"
 
 
 def test_truncation_escalates_only_when_a_schema_check_blames_the_agent() -> None:

@@ -135,7 +135,7 @@ def read_verdicts(path: str | Path) -> dict[str, dict[str, str]]:
         A line is no pre-flight record, or an instance stands twice.
     """
     verdicts: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         try:
             record = json.loads(line)
             name, valid = record["instance"], {policy: record["valid"][policy] for policy in POLICIES}

@@ -114,12 +114,13 @@ def _list_audited(
         unjudged = np.asarray(taken["quarantined"]) + taken["not_assessable"]
         mixed = estimate_pattern_mixture(counted, taken["escalated"], unjudged, episodes, log_odds_shift=shift, level=level)
         yield mixed.restate(**counts), "the unjudged taken for as often true as the judged, up to the shift", SENSITIVITY
-    if a + u:
+    bounds = bound_worst_case(counted, episodes=episodes, level=level, **taken) if q + a + u else None
+    if a + u and bounds:
         narrow = bound_worst_case(counted, taken["quarantined"], episodes, level=level)
+        narrow = narrow.restate(lower=max(narrow.lower, bounds.lower), upper=min(narrow.upper, bounds.upper))  # a part of them
         why = "escalated and not-assessable flags assumed to be no violations"
         yield narrow.restate(estimand="artifact-excluded", **counts), why, SENSITIVITY
-    if q + a + u:
-        bounds = bound_worst_case(counted, episodes=episodes, level=level, **taken)
+    if bounds:
         yield bounds, "some flagged records could not be judged", LEAD
 
 
