@@ -91,7 +91,9 @@ def _agree(value: Any, depth: int = 0) -> bool:
     if kind is dict:
         for key, item in value.items():
             # below U+D800 the orders by UTF-16 unit and by code point are one
-            if type(key) is not str or not (key.isascii() or max(key) < "\ud800") or not _agree(item, depth + 1):
+            if type(key) is not str or not (key.isascii() or max(key) < "\ud800"):
+                return False
+            if not (type(item) is str and item.isascii()) and not _agree(item, depth + 1):  # most arguments are plain text
                 return False
         return True
     return False

@@ -108,6 +108,11 @@ def _argument_parts(arguments: Mapping[str, Any] | str, where: str) -> tuple[byt
     return b"json", canonical_part(arguments, where)
 
 
+@lru_cache(maxsize=1024)
+def _frame_alias(number: int) -> bytes:
+    return _frame(b"c%d" % number)
+
+
 class Aliases(dict[str | int, bytes]):
     """Call ids become c0, c1... (framed) by first appearance; calls and replies without an id are linked in order."""
 
@@ -118,7 +123,7 @@ class Aliases(dict[str | int, bytes]):
         self._unanswered: list[int] = []
 
     def __missing__(self, key: str | int) -> bytes:
-        alias = self[key] = _frame(b"c%d" % len(self))
+        alias = self[key] = _frame_alias(len(self))
         return alias
 
     def name_call(self, call_id: str | None) -> bytes:

@@ -171,7 +171,7 @@ class Transcript:
         for index, call in enumerate(self.calls, 1):
             if call.turn != index:
                 raise InputError("turns are not numbered 1..n", where=f"model call {index}", expected=index, found=call.turn)
-            _check_ranges(call.delivered, size, f"turn {index} delivered")
+            _check_ranges(call.delivered, size, "turn", index, "delivered")
         _check_ranges(self.final, size, "final")
 
     def expand(self, ranges: Ranges | None) -> tuple[Message, ...] | None:
@@ -191,8 +191,8 @@ class Transcript:
         return self.expand(self.calls[turn].delivered if turn < len(self.calls) else self.final)
 
 
-def _check_ranges(ranges: Ranges | None, size: int, where: str) -> None:
+def _check_ranges(ranges: Ranges | None, size: int, *where: object) -> None:
     for start, stop in ranges or ():
         if not 0 <= start <= stop <= size:
-            found = (start, stop)
-            raise InputError("a message range reaches outside the pool", where=where, expected=f"within 0..{size}", found=found)
+            what, place = "a message range reaches outside the pool", " ".join(map(str, where))
+            raise InputError(what, where=place, expected=f"within 0..{size}", found=(start, stop))

@@ -219,15 +219,18 @@ class MessagePool:
     def add(self, messages: Iterable[LoggedMessage]) -> Ranges:
         """The ranges under which messages stand, those that are new appended."""
         ranges: list[tuple[int, int]] = []
+        start = stop = 0
         for logged in messages:
             index = self._find(logged)
             if index is None:
                 index = self.latest[_identify(logged)] = len(self.logged)
                 self.logged.append(logged)
                 self.shown.append(self.texts.read(logged))
-            start = ranges.pop()[0] if ranges and ranges[-1][1] == index else index
-            ranges.append((start, index + 1))
-        return tuple(ranges)
+            if index != stop:
+                ranges.append((start, stop))
+                start = index
+            stop = index + 1
+        return tuple([pair for pair in (*ranges, (start, stop)) if pair[0] < pair[1]])
 
     def check(self, ranges: Sequence[tuple[int, int]], what: str) -> Ranges:
         """Ranges that lie in the pool, empty ones left out; Inspect shows the others as an empty input."""
@@ -235,7 +238,7 @@ class MessagePool:
             if not 0 <= start <= stop <= len(self.shown):
                 allowed, where = f"0..{len(self.shown)}", f"{self.texts.where} {what}"
                 raise LogFormatError("reaches outside the message pool", where=where, expected=allowed, found=(start, stop))
-        return tuple((start, stop) for start, stop in ranges if start < stop)
+        return tuple([pair for pair in ranges if pair[0] < pair[1]])
 
     def split_system(self, ranges: Ranges) -> tuple[str | None, Ranges]:
         """The leading system prompt and the rest."""
