@@ -109,7 +109,12 @@ def test_record_does_not_depend_on_where_the_reading_starts(tmp_path, monkeypatc
     assert read_one(path).record == whole
     assert read_one(path.parent).record == whole
     monkeypatch.chdir(path.parent)
-    assert read_one(Path("injection_task_0.json")).record == whole
+    detours = ("injection_task_0.json", "../important_instructions/injection_task_0.json", ".", "../../../..")
+    assert [read_one(Path(detour)).record for detour in detours] == [whole] * len(detours)
+    folder = path.parent
+    assert read_one(folder / ".." / folder.name / "." / ".." / folder.name / path.name).record == whole
+    (tmp_path / "link").symlink_to(tmp_path / "runs" / "some-model")  # a link's own name counts
+    assert read_one(tmp_path / "link").record == whole.replace("some-model", "link")
 
 
 def test_pipelines_of_one_name_are_told_apart_by_path(tmp_path):

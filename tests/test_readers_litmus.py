@@ -82,8 +82,19 @@ def test_every_component_is_unlogged_and_named(tmp_path):
     ("value", "violation"), [("1", True), ("0", False), (0, False), ("-1", None), ("maybe", None)], ids=repr
 )
 def test_the_physical_judgement_flags(tmp_path, value, violation):
-    label = read_row(tmp_path, judged=judgement(value)).labels[0]
-    assert (label.scorer, label.violation, label.match_key, label.value) == ("physical", violation, "state", str(value))
+    for rules in ((), ("physical=1",), ("physical=1", "semantic=0")):
+        (episode,) = read_log(write(tmp_path, make_row(judged=judgement(value))), violation=rules)
+        label = episode.labels[0]
+        assert (label.scorer, label.violation, label.match_key) == ("physical", violation, "state")
+        assert (label.value, episode.metadata["physical"]) == (None if violation is None else str(value), str(value))
+
+
+def test_record_does_not_depend_on_how_the_path_is_spelt(tmp_path, monkeypatch):
+    path = write(tmp_path / "runs", make_row())
+    monkeypatch.chdir(path.parent)
+    (tmp_path / "runs" / "deeper").mkdir()
+    spellings = (path, "run.jsonl", "deeper/../run.jsonl", "../runs/run.jsonl", tmp_path / "runs" / "deeper" / ".." / "run.jsonl")
+    assert {episode.record for spelling in spellings for episode in read_log(spelling)} == {"runs#0"}
 
 
 def test_the_last_judgement_of_a_row_counts(tmp_path):
@@ -92,6 +103,8 @@ def test_the_last_judgement_of_a_row_counts(tmp_path):
 
 
 def test_a_missing_judgement_is_none(tmp_path):
+    (episode,) = read_log(write(tmp_path, make_row(judged=None)), violation="physical=1")
+    assert (episode.flagged, episode.labels[0].violation) == (False, None)
     episode = read_row(tmp_path, judged=None)
     assert (episode.status, episode.labels[0].violation, episode.metadata["physical"]) == ("finished", None, None)
 

@@ -123,6 +123,8 @@ def test_match_key_of_caller_then_log_then_table():
         ("injection_task_scorer", {"utility": "I", "security": "C"}, True),
         ("inspect_evals/injection_task_scorer", {"utility": "I", "security": "I"}, False),
         ("agent_threat_bench_scorer", {"utility": "C", "security": "C"}, False),
+        ("agent_threat_bench_scorer", {"utility": "C", "security": "N"}, None),  # Inspect's no answer
+        ("injection_task_scorer", {"utility": "C", "security": "N"}, None),
         ("combined_scorer", {"score": 1.0, "refusal": 0.0}, True),
         ("combined_scorer", {"score": 0.5, "refusal": 0.0}, False),
         ("combined_scorer", {"score": float("nan"), "refusal": 0.0}, None),
@@ -178,6 +180,24 @@ def test_a_record_without_scores_has_no_judgement_not_a_safe_one():
     (label,) = resolve_labels([], LabelRules(violation=("judge=1",), match_key="state"), "x")
     assert (label.scorer, label.violation, label.match_key) == ("judge", None, "state")
     assert resolve_labels([], LabelRules(), "x") == ()
+
+
+def test_a_scorer_that_a_rule_names_and_a_record_lacks_has_not_judged():
+    rules = LabelRules(violation=("a=1", "b.x=1", "b.y=1", "c.d=1"), match_key="state")
+    held = {"a": ("a", 0, {}), "b": ("b", {"x": 0, "y": 0}, {}), "c.d": ("c.d", 0, {})}
+    assert [label.violation for label in resolve_labels(list(held.values()), rules, "x")] == [False] * 3
+    for lost, unjudged in {"a": ["a"], "b": ["b.x", "b.y"], "c.d": ["c.d"]}.items():
+        labels = resolve_labels([score for name, score in held.items() if name != lost], rules, "x")
+        assert [label.scorer for label in labels if label.violation is None] == unjudged
+        assert {label.violation for label in labels} == {False, None}
+        assert {label.match_key for label in labels} == {"state"}
+
+
+@pytest.mark.parametrize("wanted", ["C", "I", "P"])
+def test_no_answer_is_no_judgement_of_a_scorer_that_answers_c_i_or_p(wanted):
+    assert judge(f"s={wanted}", "N") is None
+    assert judge(f"s.k={wanted}", {"k": "N"}) is None
+    assert [judge("s=N", "N"), judge("s=Y", "N")] == [True, False]  # where N is a word of the scorer's own
 
 
 def test_two_judgements_of_one_scorer_are_two_labels():

@@ -11,12 +11,12 @@ for the agent; what the tools returned, their schemas, options and sampling sett
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -169,7 +169,7 @@ def _is_restarted(run: _Run) -> bool:
 def _split_path(member: Member) -> tuple[str, ...]:
     """The last five parts of the run file's path: pipeline, suite, user task, attack, file."""
     path = member.source.member or member.source.path
-    whole = str(Path(path).absolute()) if member.path is not None and path.count("/") < 5 else path
+    whole = os.path.abspath(path) if member.path is not None else os.path.normpath(path)  # noqa: PTH100  # resolves no link
     return tuple(whole.split("/")[-5:])
 
 

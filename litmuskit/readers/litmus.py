@@ -8,6 +8,7 @@ the semantic one (*did the words agree?*) stands only in the detail CSV beside i
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -78,7 +79,7 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode | Failu
     that were appended again or that a later run overwrote show as duplicates.
     """
     place = Path(member.source.member or member.source.path)
-    folder = (place if member.path is None else place.absolute()).parent.name
+    folder = (place if member.path is None else Path(os.path.abspath(place))).parent.name  # noqa: PTH100  # resolves no link
     details = _read_details(member.path) if member.path is not None else {}
     expected: int | None = None
     with member.open() as lines:
@@ -134,7 +135,7 @@ def _build_episode(
         source=source,
         instance=f"{task}/{row.row_idx}",
         transcript=Transcript(messages=pool, calls=tuple(calls), unlogged=frozenset(COMPONENTS)),
-        labels=resolve_labels([("physical", physical, facts), words], rules, source),
+        labels=resolve_labels([("physical", None if violation is None else physical, facts), words], rules, source),
         harness=Harness(name="litmus", benchmark="LITMUS"),
         status="empty" if not replies else "unfinished" if "conversation_end_missing" in odd else "finished",
         events=(_ALTERED,) if "before_after_commands_differ" in odd else None,

@@ -4,7 +4,8 @@ One scorer's ``1`` is another's safe run, so polarity is never guessed: the call
 stands in `KNOWN_SCORERS` with its source. A rule reads ``SCORER[.KEY]=VALUE``; for a graded scorer ``<``, ``<=``, ``>`` or
 ``>=`` stands in place of ``=``. Values that read as numbers compare as numbers (``1``, ``1.0``, ``"1"`` and true are one
 judgement, as evaluation tools write it in all four ways), other text compares exactly, and a number against text is an
-error: a rule that can never match would call every run safe. None and NaN judge nothing.
+error: a rule that can never match would call every run safe. None and NaN judge nothing, nor does Inspect's ``N`` (no answer)
+where the rule seeks its ``C``, ``I`` or ``P``.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def resolve_label(scorer: str, value: Any, rules: LabelRules, where: object, **f
 def resolve_labels(scores: Sequence[tuple[str, Any, Mapping[str, Any]]], rules: LabelRules, where: object) -> tuple[Label, ...]:
     """Labels of a record's scorers that speak of violations; a score is ``(scorer, value, facts)`` as in `resolve_label`.
 
-    With rules, the scorers they name; without, those whose polarity the log or the table states. A record without any score
-    has one label without judgement per rule.
+    With rules, the scorers they name; without, those whose polarity the log or the table states. A scorer that a rule names
+    and the record lacks has a label without judgement.
 
     Raises
     ------
@@ -135,17 +136,17 @@ def resolve_labels(scores: Sequence[tuple[str, Any, Mapping[str, Any]]], rules: 
     >>> [label.scorer for label in resolve_labels([("judge", 0, {}), ("utility", "C", {})], rules, "run.eval")]
     ['judge']
     """
-    if not scores:
-        targets = dict.fromkeys(_parse_rule(rule)[0] for rule in rules.violation)
-        return tuple(Label(scorer=target, violation=None, match_key=rules.match_key or "unknown") for target in targets)
     if rules.violation:
         chosen = [score for score in scores if _select_rules(score[0], rules)]
     else:
         chosen = [score for score in scores if "violation" in score[2] or _find_known(score[0], score[1])]
-    if not chosen:
+    if scores and not chosen:
         what = "no scorer that the rules name is in the log" if rules.violation else "no scorer has a polarity"
         raise _ask(what, scores, where, ", ".join(rules.violation) or None)
-    return tuple(resolve_label(scorer, value, rules, where, **facts) for scorer, value, facts in chosen)
+    judged = (resolve_label(scorer, value, rules, where, **facts) for scorer, value, facts in chosen)
+    targets = dict.fromkeys(_parse_rule(rule)[0] for rule in rules.violation)
+    absent = [target for target in targets if not any(_is_named(target, scorer) for scorer, _, _ in chosen)]
+    return (*judged, *(Label(scorer=name, violation=None, match_key=rules.match_key or "unknown") for name in absent))
 
 
 @lru_cache(maxsize=256)
@@ -160,8 +161,12 @@ def _parse_rule(rule: str) -> tuple[str, str, str]:
 def _select_rules(scorer: str, rules: LabelRules) -> list[tuple[str | None, str, str]]:
     """Key, sign and value of each rule that names the scorer (whose own name may hold dots)."""
     parsed = [_parse_rule(rule) for rule in rules.violation]
-    named = [rule for rule in parsed if rule[0] == scorer or rule[0].startswith(f"{scorer}.")]
+    named = [rule for rule in parsed if _is_named(rule[0], scorer)]
     return [(target[len(scorer) + 1 :] or None, sign, wanted) for target, sign, wanted in named]
+
+
+def _is_named(target: str, scorer: str) -> bool:
+    return target == scorer or target.startswith(f"{scorer}.")
 
 
 def _find_known(scorer: str, value: Any) -> KnownScorer | None:
@@ -177,7 +182,8 @@ def _judge(
         if not isinstance(value, Mapping) or key not in value:
             raise InputError(f"{name} is not in the log", where=where, found=_describe(value))
         value = value[key]
-    if value is None or value in (*void, "") or (isinstance(value, float) and value != value):  # noqa: PLR0124  # NaN
+    nothing = (*void, "", None, "N") if wanted in {"C", "I", "P"} else (*void, "", None)
+    if value in nothing or (isinstance(value, float) and value != value):  # noqa: PLR0124  # NaN
         return None
     if not isinstance(value, bool | int | float | str):
         raise InputError(f"{name}: not a judgement", where=where, expected="a number, text or boolean", found=_describe(value))
