@@ -93,7 +93,7 @@ def test_record_does_not_depend_on_how_the_path_is_spelt(tmp_path, monkeypatch):
     path = write(tmp_path / "runs", make_row())
     monkeypatch.chdir(path.parent)
     (tmp_path / "runs" / "deeper").mkdir()
-    spellings = (path, "run.jsonl", "deeper/../run.jsonl", "../runs/run.jsonl", tmp_path / "runs" / "deeper" / ".." / "run.jsonl")
+    spellings = (path, "run.jsonl", "deeper/../run.jsonl", "../runs/run.jsonl", tmp_path / "runs/deeper/../run.jsonl")
     assert {episode.record for spelling in spellings for episode in read_log(spelling)} == {"runs#0"}
 
 
