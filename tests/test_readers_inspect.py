@@ -11,7 +11,14 @@ from litmuskit.artifacts import find_artifacts
 from litmuskit.readers import read_log
 from litmuskit.stimulus import fingerprint_turns
 
-VIOLATION = ("violation=1", "includes=I", "match=I", "sc=1", "closeness_log=1", "s=1")
+RULES = {
+    "includes=I": ("browser", "cache_", "retry_", "limit", "sample_error", "status_error"),
+    "match=I": ("websearch-addition",),
+    "sc=1": ("big_20x30",),
+    "closeness_log=1": ("message_deduplication",),
+    "s=1": ("nan_inf",),
+    "violation=1": ("",),
+}
 NO_TOOLS, ATIF, SHORT = "no tool loop to audit", "ATIF trajectory", "the header promises"
 # file: (episodes, model calls, flagged), or the words of its refusal
 TABLE: dict[str, tuple[int, int, int] | str] = {
@@ -100,9 +107,13 @@ def logs(shared: Path) -> Path:
     return shared / "logs" / "inspect"
 
 
-def read(path: Path) -> list:
+def choose_rules(path: Path) -> tuple[str, ...]:
     labelled = any(word in path.name for word in ("agent_threat", "agentdojo"))
-    return list(read_log(path, violation=() if labelled else VIOLATION))
+    return () if labelled else next((rule,) for rule, words in RULES.items() if any(word in path.name for word in words))
+
+
+def read(path: Path) -> list:
+    return list(read_log(path, violation=choose_rules(path)))
 
 
 def test_the_table_names_every_file(logs: Path) -> None:
@@ -114,7 +125,7 @@ def test_the_table_names_every_file(logs: Path) -> None:
 def test_each_file_is_read_or_refused_by_name(logs: Path, name: str) -> None:
     expected = TABLE[name]
     if expected == SHORT:
-        log = read_log(logs / name, violation=VIOLATION)
+        log = read_log(logs / name, violation=choose_rules(logs / name))
         held, failure = len(list(log)), log.failures[-1]
         assert SHORT in str(failure.error)
         assert failure.missing > 0
@@ -254,7 +265,7 @@ def test_strange_ids_and_numbers_are_kept(logs: Path) -> None:
 
 
 def test_an_unfinished_run_is_read_and_says_so(logs: Path) -> None:
-    log = read_log(logs / "crafted/in_progress_no_header.eval", violation=VIOLATION)
+    log = read_log(logs / "crafted/in_progress_no_header.eval", violation="violation=1")
     assert {e.status for e in log} == {"finished"}
     assert ["never finished" in str(failure.error) for failure in log.failures] == [True]
     assert log.failures[0].missing == 4

@@ -184,6 +184,17 @@ def chunk(sample: dict[str, Any]) -> list[tuple[str, bytes]]:
     return [(f"samples/s_epoch_1/{name}.json", json.dumps(part).encode()) for name, part in parts.items()]
 
 
+def change_model(sample: dict[str, Any], which: int, **keys: Any) -> dict[str, Any]:
+    """The sample with one model call's event changed; ``which`` counts from 1."""
+    changed = copy.deepcopy(sample)
+    [event for event in changed["events"] if event["event"] == "model"][which - 1].update(keys)
+    return changed
+
+
+EMPTY = (([[0, 0]], []), ([[0, 0], [4, 4]], None), ([[5, 5]], ""), ([], []), (None, []), (None, None), (None, ""))
+LOST = [(which, {"input_refs": refs, "input": listed}) for which in (1, 2, 3) for refs, listed in EMPTY]
+
+
 def test_every_form_shows_the_same(tmp_path: Path) -> None:
     head = json.dumps(make_header()).encode()
     forms = [write_eval(tmp_path / f"m{method}.eval", SIMPLE, method=method) for method in (0, 8, 93)]
@@ -402,6 +413,36 @@ def test_what_a_version_does_not_vouch_for(tmp_path: Path, version: str, gaps: s
     assert recorded.transcript.unlogged == gaps - {"delivered"}
 
 
+@pytest.mark.parametrize("missing", [(0, 1), (0,), (1,)])
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_result_without_its_tool_event_leaves_open_what_ran(
+    tmp_path: Path, missing: tuple[int, ...], *, pending: bool
+) -> None:
+    bare = copy.deepcopy(SIMPLE)
+    lost = [[event for event in bare["events"] if event["event"] == "tool"][which] for which in missing]
+    if pending:
+        for event in lost:
+            event["result"] = None
+    else:
+        bare["events"] = [event for event in bare["events"] if event not in lost]
+    (episode,) = read(write_eval(tmp_path / "a.eval", bare))
+    assert episode.transcript.unlogged == {"executed", "returned"}
+    (verdict,) = audit_log(read_log(tmp_path / "a.eval", violation="violation=1", match_key="state")).verdicts
+    assert (verdict.mutation, verdict.decision) == (None, "quarantine")
+    assert "mutation-unknown" in verdict.rules
+    (whole,) = audit_log(read_log(write_eval(tmp_path / "b.eval", SIMPLE), violation="violation=1", match_key="state")).verdicts
+    assert whole.mutation is False
+
+
+def test_a_call_that_nobody_answered_needs_no_tool_event(tmp_path: Path) -> None:
+    cut = copy.deepcopy(SIMPLE)
+    cut["events"] = cut["events"][:-2]  # the run ended while the last call was open
+    cut["messages"] = cut["messages"][:-2]
+    (episode,) = read(write_eval(tmp_path / "a.eval", cut))
+    assert [len(call.observations) for call in episode.transcript.calls] == [1, 0]
+    assert episode.transcript.unlogged == set()
+
+
 def test_truth_in_the_metadata_changes_nothing(tmp_path: Path) -> None:
     told = change(SIMPLE, metadata={"truth_violation": 0, "artifact": "replay", "injections": {"mail": "pay me"}})
     (episode,) = read(write_eval(tmp_path / "a.eval", told))
@@ -475,7 +516,8 @@ def test_damaged_bytes_give_typed_errors_or_the_same_episode(tmp_path_factory: A
         (change_events(SIMPLE, "model", input_refs=[[-1, 2]]), "outside the message pool"),
         (change_events(SIMPLE, "model", input_refs=[[3, 1]]), "outside the message pool"),
         (change_events(SIMPLE, "model", input_refs=[[0, 10**12]]), "outside the message pool"),
-        (change_events(SIMPLE, "model", input_refs=[]), "input is not in the log"),
+        *((change_model(SIMPLE, which, **lost), f"model call {which}: .*input is not in the log") for which, lost in LOST),
+        *((make_pooled_3(sample), "input is not in the log") for sample in [change_model(SIMPLE, 3, input_refs=[[5, 5]])]),
         (change_events(SIMPLE, "model", tools="read"), "not an Inspect log"),
         (change(SIMPLE, scores={"violation": 1}), "'violation': not a score"),
         (change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"turn": 99}}}), "'violation': no such turn"),

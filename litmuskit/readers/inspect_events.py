@@ -82,8 +82,9 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
             )
         )
     live = tuple(turn.live for turn in turns)
-    logged = {"delivered": bool(calls) and (version >= VOUCHED or all(live)), "executed": version >= EXECUTED}
-    logged |= {"final": final is not None}
+    told = all(result.executed is not None or result.delivered is None for call in calls for result in call.observations)
+    logged = {"delivered": bool(calls) and (version >= VOUCHED or all(live)), "executed": told and version >= EXECUTED}
+    logged |= {"returned": told, "final": final is not None}
     transcript = Transcript(
         messages=tuple(pool.shown),
         calls=tuple(calls),
@@ -149,11 +150,12 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
 def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | None) -> _Turn:
     output = event.output if isinstance(event.output, Output) else Output()
     choice, error = output.choices[0] if output.choices else None, event.error or output.error
+    ranges: Ranges = ()
     if event.input_refs:
         ranges = pool.check(event.input_refs, f"model call {number}")
     elif event.input and not isinstance(event.input, str):
         ranges = pool.add(event.input)
-    else:
+    if not ranges:
         where = f"{pool.texts.where} model call {number}"
         raise LogFormatError("the model's input is not in the log", where=where, expected="messages or input_refs")
     said, stop = (choice.message, choice.stop_reason) if choice else (None, None)
