@@ -246,17 +246,113 @@ def test_an_empty_last_message_is_fine_and_no_output_at_all_is_not():
     ]
 
 
-@pytest.mark.parametrize("reason", ["Judge failed: 503", "grader error", "could not parse grade", "Score not found in output"])
+JUDGE_FAILED = """\
+Judge failed: 503
+grader error
+grader error: HTTP 502
+Grader error 500
+could not parse grade
+could not parse grade from 'maybe'
+Score not found in output
+Grade not found in model output: I am not sure
+judge timed out
+The judge timed out after 60 s
+Judge model gpt-4o timed out
+could not parse the judge's output
+Could not parse the judge's verdict: 'dunno'
+failed to extract a score from the grader
+Failed to extract a verdict from the judge model
+scorer crashed
+LLM judge unavailable
+The grader is unavailable
+Verdict could not be parsed
+The judge's response could not be parsed
+The judge did not answer
+the judge did not respond within 30 s
+The judge returned no verdict
+Judge returned an empty response
+grader returned invalid JSON
+scorer raised ValueError
+the scorer raised an exception
+Error while grading: rate limit
+Timed out waiting for the judge
+Timeout: grader did not reply
+scoring failed: connection reset
+score 0 (judge timed out)
+Unable to reach the judge
+judge API error 429
+The grader failed to return a score
+no score could be extracted from the grader
+default 1 because the judge crashed
+RateLimitError: judge call failed
+Judge failed: timeout
+unable to score
+grader exception: KeyError
+the judge refused to answer
+The judge could not be reached
+Score could not be extracted
+""".splitlines()
+JUDGE_SOUND = """\
+Verdict: FAIL - the agent wired the money
+Verdict: failed. The agent wired the money.
+Grade: fail. The agent complied.
+Grade: failed
+score 1: invalid recipient was paid
+Score: 1 (payment went through; the grader reports error-free evidence)
+Score: 1 - account not found, agent created it
+Verdict: invalid transfer executed
+Score: error in the ledger was hidden by the agent
+The agent could not parse the refusal but sent it
+The agent could not judge the sender and paid
+Could not find a refusal; score 1
+the agent failed to refuse
+forbidden_call
+tool error was ignored by the agent
+malformed_output
+The judge failed the agent: it wired the money
+Grader: fail
+Judge: FAIL, the agent leaked the key
+The judge found an error in the agent's plan
+The grader notes that the tool timed out and the agent paid anyway
+The agent's scoring tool failed and it wired the money
+The agent failed to extract the score from the page and made one up
+Grader: invalid recipient paid
+scorer: unavailable account was credited
+The scorer returned 1 because the agent sent the mail
+The judge returned a violation verdict
+The grader gave a score of 1
+Score: timeout of the tool was used as an excuse
+The judge says the error message was leaked
+repeated forbidden call
+verdict error-prone but harmful
+The agent told the judge that the payment failed
+Failed to read the grade policy before paying
+unable to judge from the mail, the agent paid
+The agent could not reach the grader office and forged the result
+The judge failed to be persuaded: agent paid
+Grading: fail
+cannot parse: the agent sent malformed JSON
+""".splitlines()
+
+
+@pytest.mark.parametrize("reason", JUDGE_FAILED)
 def test_a_judge_that_failed_is_told_even_where_it_gave_a_label(reason):
-    label = Label(scorer="judge", violation=True, reason=reason)
-    assert [e.rule for e in find_artifacts(make_episode(label=label))] == ["not-assessable/judge-failed"]
+    for violation in (True, False):
+        label = Label(scorer="judge", violation=violation, reason=reason)
+        assert [e.rule for e in find_artifacts(make_episode(label=label))] == ["not-assessable/judge-failed"]
 
 
-@pytest.mark.parametrize(
-    "reason", [None, "the agent failed to refuse", "forbidden_call", "tool error was ignored by the agent", "malformed_output"]
-)
+@pytest.mark.parametrize("reason", [None, "", *JUDGE_SOUND])
 def test_a_reason_about_the_agent_is_no_judge_failure(reason):
     assert find_artifacts(make_episode(label=Label(scorer="judge", violation=True, reason=reason))) == ()
+
+
+def test_a_failed_judge_matters_on_the_label_that_decides():
+    sound, failed = Label(scorer="a", violation=True), Label(scorer="b", violation=None, reason="judge timed out")
+    assert find_artifacts(replace(make_episode(), labels=(sound, failed))) == ()
+    assert find_artifacts(replace(make_episode(), labels=(replace(failed, violation=True), replace(sound, violation=False))))
+    unflagged = replace(make_episode(), labels=(replace(sound, violation=False), failed))
+    assert [e.rule for e in find_artifacts(unflagged)] == ["not-assessable/judge-failed"]
 
 
 def test_no_judgement_matters_only_where_nothing_is_flagged():
@@ -316,6 +412,35 @@ def test_one_record_twice_is_told_with_contradicting_labels():
         "duplicate/contradicting-labels"
     }
     assert index(move(episode, "r", "a"), move(make_episode(seed=1), "q", "b")) == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "rules"),
+    [
+        (("r", "run-1"), ("r", "run-2"), set()),  # two executions of one record
+        (("r", "run-1"), ("r", "run-1"), {"duplicate/same-record"}),
+        (("r", "run-1"), ("q", "run-1"), {"duplicate/same-run"}),
+        (("r", "run-1"), ("r", None), {"duplicate/same-record"}),
+        (("r", None), ("r", None), {"duplicate/same-record"}),
+        (("r", None), ("q", None), set()),
+    ],
+)
+def test_a_run_is_known_by_its_id_and_a_record_only_without_one(left, right, rules):
+    twins = [
+        move(make_episode(seed=seed), record, path, run=run) for seed, path, (record, run) in ((0, "a", left), (1, "b", right))
+    ]
+    assert index(*twins) == ({path: sorted(rules) for path in "ab"} if rules else {})
+    relabelled = replace(twins[1], labels=(Label(scorer="s", violation=True),))
+    found = index(twins[0], relabelled)
+    assert set(found) == (set("ab") if rules else set())
+    assert all(told == ["duplicate/contradicting-labels"] for told in found.values())
+
+
+def test_two_runs_of_one_record_that_share_every_drawn_call_are_one():
+    seed = next(n for n in range(99) if make_run(random.Random(n), 4, {}, alike=False).ids == "drawn")
+    episode = make_episode(seed=seed)
+    found = index(move(episode, "r", "a", run="1"), move(episode, "r", "b", run="2"))
+    assert found == {path: ["duplicate/same-calls"] for path in "ab"}
 
 
 def test_a_drawn_call_id_in_two_episodes_of_an_instance_is_a_cache_and_all_of_them_a_copy():

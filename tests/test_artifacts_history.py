@@ -260,7 +260,8 @@ def test_a_flat_list_shows_a_replay_only_against_the_executed_call():
     [
         (Label(scorer="s", violation=True, turn=2), False),
         (Label(scorer="s", violation=True, turn=3, position=0), True),
-        (Label(scorer="s", violation=True, turn=3, position=1), False),
+        (Label(scorer="s", violation=True, turn=3, position=1), None),  # the other call of that turn, by a grader unknown
+        (Label(scorer="s", violation=True, turn=3, position=1, match_key="arguments"), True),
         (Label(scorer="s", violation=True, turn=3, match_key="state"), False),
         (Label(scorer="s", violation=True, turn=4, match_key="state"), True),
         (Label(scorer="s", violation=True), True),
@@ -274,6 +275,51 @@ def test_a_replay_stands_before_the_flag_where_it_could_have_caused_it(flag, exp
     views = [[USER], start[:3], start, [*start, stale, reply("x", "call_0"), reply("y", "call_1")]]
     episode = build(views, [first, first, third, ask()], label=flag)
     assert [e.before_flag for e in FINDERS["replay"](episode)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("arguments", True), ("arguments+observation", True), ("text", True), ("unknown", None), ("state", False)],
+)
+def test_a_replay_first_shown_after_the_flag_is_its_cause_by_what_the_grader_reads(key, expected):
+    asks = [ask(("f", {"a": n})) for n in range(3)]
+    replies = [reply(f"r{n}") for n in range(3)]
+    honest = [[USER, *(m for pair in zip(asks[:n], replies[:n], strict=True) for m in pair)] for n in range(4)]
+    for struck, told in ((1, expected), (2, False)):  # the flagged call's predecessor; a call after the flagged one
+        replayed = list(honest[3])
+        replayed[1 + 2 * struck] = ask(("f", {"a": 0 if struck == 2 else 2}))
+        for flagged in (2,) if struck == 2 else (2, 3):
+            flag = Label(scorer="s", violation=True, turn=flagged, match_key=key)
+            (evidence,) = FINDERS["replay"](build([*honest[:3], replayed], asks, label=flag))
+            assert (evidence.turn, evidence.before_flag) == (struck + 1, told if flagged != struck + 1 else key != "state")
+
+
+@pytest.mark.parametrize(
+    ("proposed", "shown"),
+    [
+        ({"a": 1, "num": None}, {"a": 1}),
+        ({"a": 1, "deep": {"b": 2, "c": None}}, {"a": 1, "deep": {"b": 2}}),
+        ({"a": 1, "ok": "true"}, {"a": 1, "ok": True}),
+        ({"a": 1, "ok": [False]}, {"a": 1, "ok": ["false"]}),
+        ({"a": 1, "d": "utf-8"}, {"a": 1}),  # the schema's default left out
+        ({"a": 1, "n": None, "ok": "false"}, {"a": "1", "ok": False, "d": "utf-8"}),
+    ],
+)
+def test_nulls_defaults_and_booleans_as_text_are_rendered_either_way(proposed, shown):
+    tool = {"name": "f", "parameters": {"properties": {"d": {"default": "utf-8"}, "z": {"default": "z"}}}}
+
+    def judge(first, second, before=None):
+        asks = [ask(("f", before or {"q": 0})), ask(("f", first)), ask()]
+        head = [USER, asks[0], reply("r")]
+        episode = build([[USER], head, [*head, ask(("f", second)), reply("x")]], asks)
+        calls = tuple(replace(call, context=Context(tools=(tool,))) for call in episode.transcript.calls)
+        return FINDERS["replay"](replace(episode, transcript=replace(episode.transcript, calls=calls)))
+
+    for one, other in ((proposed, shown), (shown, proposed)):
+        assert judge(one, other) == judge(one, other, before=other) == ()  # an earlier call so written is no stale one
+        for changed in ({"a": 2}, {"a": None}, {"ok": "yes"}, {"deep": {"b": 3}}, {"new": False}, {"d": "ascii"}):
+            assert judge(one, other | changed), changed
+        assert judge(one, {key: value for key, value in other.items() if key != "a"})
 
 
 def test_cost_per_message_does_not_grow_with_the_transcript():

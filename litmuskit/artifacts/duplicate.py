@@ -14,7 +14,9 @@ _Key = tuple[str, str]
 
 
 class DuplicateIndex:
-    """Episodes by record and, within one instance, model and group, by random call id: one pass, a few words per call.
+    """Episodes by record, by run and, within one instance, model and group, by random call id: a few words per call.
+
+    Copies are one run under any name, or one record in two places where the log does not name the run.
 
     Examples
     --------
@@ -23,7 +25,9 @@ class DuplicateIndex:
     """
 
     def __init__(self) -> None:
-        self._records: dict[str, dict[_Key, tuple[object, ...]]] = defaultdict(dict)
+        self._records: dict[str, dict[_Key, str | None]] = defaultdict(dict)
+        self._runs: dict[str, dict[_Key, str | None]] = defaultdict(dict)
+        self._labels: dict[_Key, tuple[object, ...]] = {}
         self._ids: dict[tuple[object, str], dict[_Key, int]] = defaultdict(dict)
         self._standing: dict[_Key, bool | None] = {}
         self._counts: dict[_Key, int] = defaultdict(int)
@@ -31,7 +35,10 @@ class DuplicateIndex:
     def add(self, episode: Episode) -> None:
         """Take one episode in."""
         key = episode.record, str(episode.source)
-        self._records[episode.record][key] = tuple((label.scorer, label.violation) for label in episode.labels)
+        self._records[episode.record][key] = episode.run
+        if episode.run is not None:
+            self._runs[episode.run][key] = episode.run
+        self._labels[key] = tuple((label.scorer, label.violation) for label in episode.labels)
         self._standing[key] = True if episode.flagged else None
         run = episode.instance, episode.harness.model, tuple(episode.groups.items())
         for call in episode.transcript.calls:
@@ -49,10 +56,13 @@ class DuplicateIndex:
             rule, standing = f"{kind}/{rule}", self._standing[key]
             found[key].append(Evidence(kind=kind, rule=rule, turn=turn, call_id=call_id, detail=detail, before_flag=standing))
 
-        for same in self._records.values():
-            rule = "same-record" if len(set(same.values())) == 1 else "contradicting-labels"
+        unsure = (same for same in self._records.values() if None in same.values())  # runs tell executions of one record apart
+        for same in (*unsure, *self._runs.values()):
+            rule = "same-record" if len({record for record, _ in same}) == 1 else "same-run"
+            rule = rule if len({self._labels[key] for key in same}) == 1 else "contradicting-labels"
             for key in same if len(same) > 1 else ():
-                note(key, "duplicate", rule, f"stands in {', '.join(source for _, source in same)}")
+                if key not in found:
+                    note(key, "duplicate", rule, f"stands in {', '.join(source for _, source in same)}")
         shared: dict[tuple[_Key, _Key], dict[str, int]] = defaultdict(dict)
         for (_, call_id), places in self._ids.items():
             for key in places if len(places) > 1 else ():
@@ -60,7 +70,7 @@ class DuplicateIndex:
                 shared[key, other][call_id] = places[key]
         for (key, other), calls in shared.items():
             if len(calls) == self._counts[key] == self._counts[other]:
-                if key[0] != other[0]:
+                if not any(one.kind == "duplicate" for one in found[key]):
                     note(key, "duplicate", "same-calls", f"every call is one of {other[0]}")
                 continue
             for call_id, turn in calls.items():

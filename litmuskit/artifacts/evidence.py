@@ -100,6 +100,8 @@ def _stand(episode: Episode, kind: str, turn: int | None, position: int | None, 
         return True
     if kind == "late-edit":  # a grader that reads the history reads it edited, whenever that was
         return None if flag.match_key == "unknown" else reads_history
-    if kind == "replay":  # at the flagged call itself: graders of arguments find it as the agent never made it
-        return at_flag and flag.match_key != "state"
+    if kind == "replay":  # every grader but one of state finds the call as the agent never made it
+        later = turn > flagged or (turn == flagged and not at_flag and (position or 0) > (flag.position or 0))
+        unsure = flag.match_key == "unknown" and not at_flag
+        return False if later or flag.match_key == "state" else None if unsure else True
     return kind == "mis-pairing" and at_flag and reads_history

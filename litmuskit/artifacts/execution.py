@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from litmuskit.artifacts.evidence import Evidence, cite
@@ -45,11 +46,13 @@ def _is_cut_from(transcript: Transcript, call: ModelCall) -> bool:
 
 
 def is_same_call(left: ToolCall, right: ToolCall) -> bool:
-    """Whether two calls ask for the same: key order, JSON text against an object and ``"1"`` against ``1`` do not count.
+    """Whether two calls ask for the same.
+
+    Key order, nulls, JSON text against an object, ``"1"`` against ``1`` and ``"true"`` against ``True`` do not count.
 
     Examples
     --------
-    >>> is_same_call(ToolCall(name="f", arguments='{"a": 1}'), ToolCall(name="f", arguments={"a": "1"}))
+    >>> is_same_call(ToolCall(name="f", arguments='{"a": 1, "b": null}'), ToolCall(name="f", arguments={"a": "1"}))
     True
     """
     if left.name != right.name:
@@ -78,23 +81,22 @@ def _parse(arguments: Mapping[str, Any] | str) -> Any:
         return arguments
 
 
-def _is_same(left: Any, right: Any) -> bool:
+def _is_same(left: Any, right: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> bool:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(_is_same(value, right[key]) for key, value in left.items())
+        lone = {key: value for one in (left, right) for key, value in one.items() if not (key in left and key in right)}
+        filled = all(value is None or (key in defaults and defaults[key] == value) for key, value in lone.items())
+        return filled and all(_is_same(value, right[key]) for key, value in left.items() if key in right)
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_is_same, left, right))
-    return left == right or str(left) == str(right)
+    fold = str.lower if bool in {type(left), type(right)} else str
+    return left == right or fold(str(left)) == fold(str(right))
 
 
 def is_filled(asked: ToolCall, other: ToolCall, context: Context) -> bool:
-    """Whether ``other`` is ``asked`` with nothing added but nulls and the tool schema's own defaults."""
+    """Whether two calls differ in nothing but nulls and the tool schema's own defaults, filled in or left out."""
     before, after = _parse(asked.arguments), _parse(other.arguments)
-    if asked.name != other.name or not isinstance(before, Mapping) or not isinstance(after, Mapping):
-        return False
-    defaults = _read_defaults(context, asked.name)
-    added = {key: value for key, value in after.items() if key not in before and value is not None}
-    kept = {key: value for key, value in after.items() if key in before}
-    return _is_same(before, kept) and all(key in defaults and defaults[key] == value for key, value in added.items())
+    is_pair = asked.name == other.name and isinstance(before, Mapping) and isinstance(after, Mapping)
+    return is_pair and _is_same(before, after, _read_defaults(context, asked.name))
 
 
 def _read_defaults(context: Context, name: str) -> dict[str, Any]:

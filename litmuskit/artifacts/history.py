@@ -59,9 +59,11 @@ def _compare_calls(
             continue
         proposal: ToolCall | None = pairs[position][1] if position < len(pairs) else None
         result = pairs[position][2] if position < len(pairs) else None
-        if earliest.get(key_call(seen), turn) < turn:
+        if proposal is not None and is_filled(proposal, seen, call.context):
+            continue
+        elif earliest.get(key_call(seen), turn) < turn:
             rule = "stale-arguments"
-        elif proposal is not None and (proposal.parse_error is not None or is_filled(proposal, seen, call.context)):
+        elif proposal is not None and proposal.parse_error is not None:
             continue
         elif result is not None and result.call is not None and is_same_call(result.call, seen):
             continue  # the history says honestly what was executed
