@@ -61,7 +61,8 @@ def test_double_sampling_is_an_interval_in_0_1(cells, more_flagged, more_unflagg
     check_interval(rates.estimate_double_sampled(*cells, flagged=flagged, episodes=episodes))
 
 
-@given(nested(), nested(top=300), nested(top=300), LEVELS)
+# Below .8 the limits of Lang and Reiczigel, which add pseudo-observations, may pass by the raw estimate of a tiny sample.
+@given(nested(), nested(top=300), nested(top=300), st.floats(0.8, 0.999))
 def test_controls_are_an_interval_in_0_1_or_a_reason(run, caught, cleared, level):
     controls = {"caught": tuple(caught), "cleared": tuple(cleared), "transport": "same-agent", "level": level}
     informative = caught[0] / caught[1] + cleared[0] / cleared[1] > 1
