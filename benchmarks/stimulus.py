@@ -71,7 +71,8 @@ def main() -> None:
         return
     for row in rows:
         print(
-            f"{row['turns']:5} turns  {row['to_sha256']:.2f} x SHA-256 (every turn: {row['every_turn_to_sha256']:.2f} x)  {row['ns_per_byte']:.2f} ns/byte"
+            f"{row['turns']:5} turns  {row['to_sha256']:.2f} x SHA-256 (every turn: {row['every_turn_to_sha256']:.2f} x)  "
+            f"{row['ns_per_byte']:.2f} ns/byte"
         )
     print(f"per byte at 1,000 turns to 10: {growth:.2f}")
 
