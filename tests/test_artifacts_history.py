@@ -322,6 +322,121 @@ def test_nulls_defaults_and_booleans_as_text_are_rendered_either_way(proposed, s
         assert judge(one, {key: value for key, value in other.items() if key != "a"})
 
 
+def make_pairs(count: int, *, alike: bool = False) -> tuple[list[Message], list[list[Message]]]:
+    """Turns with one call each and the call's message with its result; ``alike``: the same call and result each time."""
+    asks = [ask(("f", {"a": 0 if alike else n}), ids=["c0" if alike else f"c{n}"]) for n in range(count)]
+    return asks, [[one, reply("r" if alike else f"result {n}", one.tool_calls[0].id)] for n, one in enumerate(asks)]
+
+
+def run_views(views: list[list[Message]], asks: list[Message], results: dict[tuple[int, int], str], flagged=None) -> Episode:
+    """`build`, where the tools returned ``results``."""
+    label = Label(scorer="s", violation=True, turn=flagged, match_key="state") if flagged else None
+    episode = build(views, asks, label=label)
+    calls = [
+        replace(call, observations=tuple(replace(one, raw=results.get((call.turn, one.position))) for one in call.observations))
+        for call in episode.transcript.calls
+    ]
+    return replace(episode, transcript=replace(episode.transcript, calls=tuple(calls)))
+
+
+def list_rules(episode: Episode) -> list[tuple[str, int | None, bool | None]]:
+    return [(e.rule, e.turn, e.before_flag) for e in find_artifacts(episode)]
+
+
+RESULTS = {(n, 0): f"result {n - 1}" for n in range(1, 5)}
+WITHHELD = "mutation/result-withheld"
+
+
+@pytest.mark.parametrize("keeps_call", [True, False])
+@pytest.mark.parametrize("shown_later", [True, False])
+@pytest.mark.parametrize("struck", [1, 2, 3])
+def test_a_result_that_the_next_input_lacks_is_withheld(struck, shown_later, keeps_call):
+    asks, pairs = make_pairs(4)
+    asks[3] = ask()
+    views = [[USER, *(m for pair in pairs[:n] for m in pair)] for n in range(4)]
+    views.append([*views[3], asks[3]])
+    for n, view in enumerate(views):
+        if n == struck or (n > struck and not shown_later):
+            gone = pairs[struck - 1][1:] if keeps_call else pairs[struck - 1]
+            views[n] = [m for m in view if not any(m is one for one in gone)]
+    if not keeps_call and shown_later and struck < 3:
+        return  # as in a fork: the turn was left for another and taken up again
+    for flagged, before in ((struck, False), (struck + 1, True), (None, None)):
+        episode = run_views(views, asks, RESULTS, flagged)
+        assert (WITHHELD, struck, before) in list_rules(episode)
+        assert {(e.kind, e.turn) for e in find_artifacts(episode)} == {("mutation", struck)}
+
+
+def test_one_of_two_parallel_results_is_withheld_with_its_call_or_without():
+    both = ask(("f", {"a": 1}), ("g", {"b": 2}), ids=["x", "y"])
+    for shown in (both, ask(("f", {"a": 1}), ids=["x"])):
+        episode = run_views([[USER], [USER, shown, reply("one", "x")]], [both, ask()], {(1, 0): "one", (1, 1): "two"})
+        assert [(e.rule, e.position) for e in find_artifacts(episode)] == [(WITHHELD, 1)]
+
+
+def test_results_that_no_input_should_hold_are_not_withheld():
+    asks, pairs = make_pairs(4)
+    whole = [[USER, *(m for pair in pairs[:n] for m in pair)] for n in range(5)]
+    summary = Message(role="user", content="so far: f was asked")
+    told = [[USER], *([USER, *(m for a, r in pairs[:n] for m in (a, Message(role="user", content=f"Observation: {r.text}")))]
+            for n in range(1, 4))]  # fmt: skip
+    sound = {
+        "the last turn, final list unlogged": whole[:4],
+        "a window": [[USER, *(pairs[n - 1] if n else [])] for n in range(4)],
+        "a window, final list too": [[USER, *(pairs[n - 1] if n else [])] for n in range(5)],
+        "a summary of everything": [whole[0], [USER, summary], [USER, summary, *pairs[1]]],
+        "results told by the user": told,
+        "a fork": [[USER], [USER], [USER, *pairs[0]], [USER, *pairs[1]], [USER, *pairs[0], *pairs[2]]],
+    }
+    for name, views in sound.items():
+        assert find_artifacts(run_views(views, asks, RESULTS)) == (), name
+    rejected = run_views([[USER], [USER, asks[0]]], [asks[0], ask()], RESULTS)
+    (call, last) = rejected.transcript.calls
+    call = replace(call, observations=tuple(replace(one, executed=False) for one in call.observations))
+    rejected = replace(rejected, transcript=replace(rejected.transcript, calls=(call, last)))
+    assert {e.kind for e in find_artifacts(rejected)} == {"not-executed"}
+
+
+@pytest.mark.parametrize("flagged", [4, 3, None])
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_history_put_in_another_order_is_a_late_edit(copied, flagged):
+    asks, pairs = make_pairs(3)
+    honest = [[USER, *(m for pair in pairs[:n] for m in pair)] for n in range(4)]
+    end = ask()
+    moved = [USER, *pairs[1], *pairs[0], *pairs[2]]
+    for final in ([*moved, end], [*honest[3], end]):
+        views = [*honest[:3], moved, final]
+        views = [[replace(m) for m in view] for view in views] if copied else views
+        episode = run_views(views, [*asks, end], RESULTS, flagged)
+        found = find_artifacts(episode)
+        assert {(e.rule, e.turn) for e in found} == {("late-edit/order", 1)}
+        assert {e.before_flag for e in found} == {flagged == 4 if flagged else None}
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_window_over_the_same_call_again_and_again_is_no_other_order(copied):
+    asks, pairs = make_pairs(6, alike=True)
+    other_asks, others = make_pairs(6)
+    for n in (1, 3, 5):
+        asks[n], pairs[n] = other_asks[1], [other_asks[1], others[1][1]]
+    for size in (1, 2, 3):
+        views = [[USER, *(m for pair in pairs[max(0, n - size) : n] for m in pair)] for n in range(6)]
+        views = [[replace(m) for m in view] for view in views] if copied else views
+        assert find_artifacts(run_views(views, asks, {})) == ()
+
+
+def test_a_result_bound_to_the_id_of_no_call_is_mis_paired():
+    asks, _ = make_pairs(2)
+    bad = reply("result 0", "zzz")
+    (evidence,) = find_artifacts(run_views([[USER], [USER, asks[0], bad]], [asks[0], ask()], RESULTS, 2))
+    assert (evidence.rule, evidence.turn, evidence.position) == ("mis-pairing/unknown-id", 1, 0)
+    assert evidence.before_flag
+    nameless = ask(("f", {"a": 0}), ids=[None])
+    assert find_artifacts(run_views([[USER], [USER, nameless, bad]], [nameless, ask()], RESULTS)) == ()
+    unbound = reply("result 0", None)
+    assert find_artifacts(run_views([[USER], [USER, asks[0], unbound]], [asks[0], ask()], RESULTS)) == ()
+
+
 def test_cost_per_message_does_not_grow_with_the_transcript():
     def cost(turns: int, repeats: int) -> float:
         episodes = [record_run(make_run(random.Random(n), turns, {}, alike=False)) for n in range(repeats)]

@@ -22,13 +22,15 @@ Slot = tuple[int, int | None]  # a turn and the position of a result in it; None
 class Shown:
     """A message, new or changed in the input of ``view``, at the place of a turn's proposal (``position`` None) or result.
 
-    ``turn`` is None for a message that an equal one precedes and that stands at no place.
+    ``turn`` is None for a message that an equal one precedes and that stands at no place. ``moved``: the message as it was,
+    and the first of those that this input shows in another order.
     """
 
     turn: int | None
     position: int | None
     view: int
     message: Message
+    moved: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +97,11 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
     """Take the input of ``view`` in: old messages keep their places, behind them stand a proposal and its results."""
     pool, shown, answers = transcript.messages, thread.shown, thread.list_answers()
     old, slots, fresh = thread.keep_shared(pool, ranges)
+    if order := _find_order(pool, old, slots, fresh):
+        struck = next((n for n, place in enumerate(order) if n != place and slots[n]), 0)
+        turn, position = slots[struck] or (None, None)
+        yield Shown(turn=turn, position=position, view=view, message=pool[old[struck]], moved=True)
+        fresh[: len(old)] = old
     placed, known = _align(transcript, answers, old, slots, fresh), set(old)
     is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
     for offset, index in enumerate(fresh):
@@ -125,6 +132,20 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
             yield Shown(turn=None, position=None, view=view, message=message)
         shown.append(index)
         thread.slots.append(slot)
+
+
+def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None], fresh: list[int]) -> list[int]:
+    """The places in ``old`` of the first messages of ``fresh`` where these are the same, turns in another order; else none."""
+    if len(fresh) <= len(old) or pool[fresh[len(old)]].role != "assistant":
+        return []  # nothing new behind them: a window, whose dropped messages were said again
+    left, order = list(enumerate(old)), list[int]()
+    for index in fresh[: len(old)]:
+        found = next((n for n, (_, other) in enumerate(left) if index == other or pool[index] == pool[other]), None)
+        if found is None:
+            return []
+        order.append(left.pop(found)[0])
+    turns = [slot and slot[0] for slot in slots]
+    return order if [turns[place] for place in order] != turns else []
 
 
 def _align(

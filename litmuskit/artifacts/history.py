@@ -16,27 +16,78 @@ __all__ = ["find_history_faults"]
 def find_history_faults(episode: Episode) -> Iterator[Evidence]:
     """Replay, late-edit and a message shown twice; against what the tools returned, mis-pairing and mutation."""
     first: dict[Slot, str] = {}
+    since: dict[Slot, int] = {}
     earliest: dict[tuple[str, str], int] = {}
     reported: set[Slot | int] = set()
     for shown in trace_history(episode.transcript):
         turn, position, view = shown.turn, shown.position, shown.view
         text = f"{shown.message.text}{shown.message.error or ''}"
+        if shown.moved:
+            detail = f"the same messages in another order to model call {view}"
+            yield cite(episode, "late-edit/order", detail, turn=turn or view - 1, seen=view)
+            continue
         if turn is None:
             if view not in reported:
                 yield cite(
                     episode, "duplicate/message-again", f"{shown.message.role} message shown twice", turn=view - 1, seen=view
                 )
             reported.add(view)
-        elif position is None:
+            continue
+        since.setdefault((turn, position), view)
+        if position is None:
             for struck, rule, detail in _compare_calls(episode, turn, shown.message, earliest):
                 if (turn, -1 - struck) not in reported:
                     yield cite(episode, f"replay/{rule}", detail, turn=turn, position=struck, seen=view)
                 reported.add((turn, -1 - struck))
-        elif first.setdefault((turn, position), text) != text and (turn, position) not in reported:
+            continue
+        if _is_unbound(episode, turn, shown.message):
+            detail = f"bound to {shown.message.tool_call_id!r}, the id of no call"
+            yield cite(episode, "mis-pairing/unknown-id", detail, turn=turn, position=position, seen=view)
+        if first.setdefault((turn, position), text) != text and (turn, position) not in reported:
             reported.add((turn, position))
             detail = f"{len(first[turn, position]):,} characters when first shown, other {len(text):,} to model call {view}"
             yield cite(episode, "late-edit/result", detail, turn=turn, position=position, seen=view)
     yield from _compare_results(episode, first)
+    yield from _find_withheld(episode, since)
+
+
+def _is_unbound(episode: Episode, turn: int, message: Message) -> bool:
+    """Whether a result is bound to an id, and no call shown or proposed has it though its turn's calls have ids."""
+    proposed = episode.transcript.calls[turn - 1].proposed
+    own = {call.id for call in proposed.tool_calls} if proposed is not None else set()
+    if message.tool_call_id is None or message.tool_call_id in own or None in own:
+        return False
+    return all(call.id != message.tool_call_id for one in episode.transcript.messages for call in one.tool_calls)
+
+
+def _find_withheld(episode: Episode, since: dict[Slot, int]) -> Iterator[Evidence]:
+    """Results that came back and are not in the first input that shows their call, or that goes on as if it never was."""
+    calls, expand = episode.transcript.calls, episode.transcript.expand
+    for call in calls if since else ():
+        view = since.get((call.turn, None), len(calls) + 2)
+        for position, _, result in pair_results(call):
+            placed = since.get((call.turn, position), len(calls) + 2)
+            if result is None or result.executed is False or placed <= min(view, len(calls)):
+                continue
+            known, text = expand(call.delivered) or (), read_text(result.delivered if result.raw is None else result.raw)
+            if view > len(calls):  # shown in the final list, or nowhere
+                view = _find_continuation(episode, call.turn, known) or view
+            if placed <= view:
+                continue
+            given = expand(calls[view - 1].delivered if view <= len(calls) else episode.transcript.final)
+            if text and given and not any(text in message.text for message in given if message not in known):
+                detail = f"{len(text):,} characters returned, none of them shown to model call {view}"
+                yield cite(episode, "mutation/result-withheld", detail, turn=call.turn, position=position, seen=view)
+
+
+def _find_continuation(episode: Episode, turn: int, known: tuple[Message, ...]) -> int | None:
+    """The next input of a conversation, if it ends where the input of ``turn`` did: without that turn and what it did."""
+    for call in episode.transcript.calls[turn:] if known else ():
+        given = episode.transcript.expand(call.delivered) or ()
+        if given and given[0] == known[0]:
+            is_same = all(message in known for message in given) or known[-1].role == "tool"
+            return call.turn if known[-1] in given and is_same else None
+    return None
 
 
 def _compare_calls(
