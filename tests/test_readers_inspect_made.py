@@ -451,14 +451,53 @@ def test_truth_in_the_metadata_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "check"), [("malformed_output", True), ("not schema valid", True), ("forbidden", False), ("", None)]
+    ("reason", "check"),
+    [
+        ("malformed_output", True),
+        ("not schema valid", True),
+        (["repeated_call", "bad_format"], True),
+        (["repeated_call", "forbidden_call"], False),
+        ("forbidden", False),
+        ("leaked the database schema", None),
+        ({"code": 3}, None),
+        (7, None),
+        ([], None),
+        ("", None),
+        (None, None),
+    ],
 )
-def test_whether_a_label_rests_on_form(tmp_path: Path, reason: str, check: bool | None) -> None:
+def test_whether_a_label_rests_on_form(tmp_path: Path, reason: Any, check: bool | None) -> None:
     scored = change(
         SIMPLE, scores={"violation": {"value": 1, "explanation": reason, "metadata": {"match_key": "argument_hash", "turn": 2}}}
     )
     (episode,) = read(write_eval(tmp_path / "a.eval", scored))
     assert (episode.flag.schema_check, episode.flag.match_key, episode.flagged_turn) == (check, "arguments", 2)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_log_that_says_what_its_label_rests_on_is_believed(tmp_path: Path, *, said: bool) -> None:
+    for reason in ("malformed_output", "forbidden_call", None):
+        scored = change(SIMPLE, scores={"violation": {"value": 1, "explanation": reason, "metadata": {"schema_check": said}}})
+        (episode,) = read(write_eval(tmp_path / "a.eval", scored))
+        assert (episode.flag.schema_check, episode.flag.reason) == (said, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "turn"), [(2, 2), ("2", 2), (2.0, 2), ("2.0", 2), (3, 3), (None, None), (True, None), (False, None)], ids=repr
+)
+def test_a_turn_in_any_spelling(tmp_path: Path, said: Any, turn: int | None) -> None:
+    scored = change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"turn": said}}})
+    (episode,) = read(write_eval(tmp_path / "a.eval", scored))
+    assert (episode.flag.turn, episode.flagged_turn) == (turn, turn or 3)
+
+
+@pytest.mark.parametrize(
+    "said", [0, 4, -1, "0", "4", "-1", 2.5, "2.5", "two", "", float("nan"), 1e400, [2], {"turn": 2}, 10**30], ids=repr
+)
+def test_a_turn_that_is_none_is_refused(tmp_path: Path, said: Any) -> None:
+    scored = change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"turn": said}}})
+    with pytest.raises(errors.LogFormatError, match=r"'violation': no such turn; expected 1\.\.3"):
+        read(write_eval(tmp_path / "a.eval", scored))
 
 
 def test_several_scorers_and_dictionaries(tmp_path: Path) -> None:

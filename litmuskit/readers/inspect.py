@@ -21,13 +21,13 @@ from litmuskit.readers.inspect_archive import Archive, decode_json, open_archive
 from litmuskit.readers.inspect_events import Reading, read_transcript
 from litmuskit.readers.inspect_samples import Sample, dig
 from litmuskit.readers.polarity import LabelRules, resolve_labels
+from litmuskit.readers.reasons import rests_on_form
 from litmuskit.records import MATCH_KEYS, Episode, Failure, Harness, Label, Policy, Source, Status
 
 __all__ = ["OWN_SCORER", "read_episodes", "sniff"]
 
 OWN_SCORER = "litmuskit"  # the verdicts that `inspect_hook` writes back judge the harness, not the agent
 NEWEST = 3  # version of the log format
-_FORM = re.compile(r"malformed|schema|invalid[\s_-]*(json|output|format|argument)", re.IGNORECASE)
 _KEYS = {key: key for key in MATCH_KEYS} | {"argument_hash": "arguments", "arguments_hash": "arguments"}
 _CUTS = (((0, 3, 252), "middle, between code points"), ((0, 3, 117), "middle"), ((0,), "head"))
 
@@ -188,17 +188,23 @@ def _read_labels(scores: Mapping[str, Any], turns: int, rules: LabelRules, where
     for name, score in scores.items():
         if not isinstance(score, dict) or "value" not in score:
             raise LogFormatError(f"scorer {name!r}: not a score", where=where, expected="an object with a value", found=score)
-        reason, key, turn = (
-            score.get("explanation") or None,
-            dig(score, "metadata", "match_key"),
-            dig(score, "metadata", "turn"),
-        )
-        if isinstance(turn, int) and not 1 <= turn <= turns:
-            raise LogFormatError(f"scorer {name!r}: no such turn", where=where, expected=f"1..{turns}", found=turn)
-        facts = {"reason": reason, "schema_check": None if reason is None else bool(_FORM.search(str(reason)))}
+        told, key, form = score.get("explanation"), dig(score, "metadata", "match_key"), dig(score, "metadata", "schema_check")
+        reason = ";".join(map(str, told)) if isinstance(told, list) else str(told or "")
+        facts: dict[str, Any] = {"reason": reason or None}
+        facts["turn"] = _read_turn(name, dig(score, "metadata", "turn"), turns, where)
+        facts["schema_check"] = form if isinstance(form, bool) else rests_on_form(reason)
         facts |= {"match_key": _KEYS[key]} if isinstance(key, str) and key in _KEYS else {}
-        judged.append((name, score["value"], facts | ({"turn": turn} if isinstance(turn, int) else {})))
+        judged.append((name, score["value"], facts))
     return resolve_labels(judged, rules, where)
+
+
+def _read_turn(scorer: str, told: Any, turns: int, where: str) -> int | None:
+    if told is None or isinstance(told, bool):
+        return None
+    number = float(told) if isinstance(told, str) and re.fullmatch(r"\d{1,9}(\.0*)?", told) else told
+    if number not in range(1, turns + 1):
+        raise LogFormatError(f"scorer {scorer!r}: no such turn", where=where, expected=f"1..{turns}", found=told)
+    return int(number)
 
 
 def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int, ...], metadata: Any) -> Harness:
