@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from litmuskit.audit import Audit, group_verdict
+from litmuskit.audit import Audit
 from litmuskit.rates import sampling
 
 __all__ = ["draw_sample", "read_sample"]
@@ -53,5 +53,5 @@ def read_sample(audit: Audit, path: str | Path, strata: str | None = None, seed:
 def _list_frame(audit: Audit, strata: str | None) -> Iterator[sampling.FrameRow]:
     for verdict in audit.verdicts:
         if verdict.attacked:
-            stratum = group_verdict(verdict, strata) if strata else ""
+            stratum = verdict.group(strata) if strata else ""
             yield verdict.record, verdict.source, verdict.decision, verdict.flagged, stratum

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import marshal
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,7 +87,7 @@ def gather_facts(
         mutated=mutation,
         uncovered=found(*UNCOVERED, where=lambda e: e.kind != "late-edit" or e.basis == "detected"),
         regenerated=to_tristate(regenerated),
-        key_observes=_observes(flag.match_key if flag else "unknown"),
+        key_observes=_observes(episode),
         schema_valid=to_tristate(is_schema_valid(episode)) if flagged else UNKNOWN,
         schema_blamed=to_tristate(flag.schema_check if flag else None),
         fingerprinted=int(bool(calls) and attestation.unfingerprintable is None and "delivered" not in _missing(episode)),
@@ -105,8 +106,10 @@ def gather_facts(
     )
 
 
-def _observes(match_key: str) -> int:
-    return {"arguments": NO, "unknown": UNKNOWN}.get(match_key, YES)
+def _observes(episode: Episode) -> int:
+    """Whether every scorer that flags compares more than arguments: what one alone rests on is not shown by another."""
+    keys = {label.match_key for label in episode.labels if label.violation}
+    return NO if "arguments" in keys else UNKNOWN if "unknown" in keys or not keys else YES
 
 
 def _missing(episode: Episode) -> frozenset[str]:
@@ -116,7 +119,13 @@ def _missing(episode: Episode) -> frozenset[str]:
 
 def is_screened(episode: Episode) -> bool:
     """Whether the log holds, per model call, what was proposed, executed, returned and delivered."""
-    return not (SCREENABLE & episode.transcript.unlogged) and not _missing(episode) and bool(episode.transcript.calls)
+    calls = episode.transcript.calls
+    whole = all(
+        o.executed is False or (o.call is not None and (o.raw is not None or o.error is not None))
+        for call in calls
+        for o in call.observations
+    )
+    return bool(calls) and whole and not (SCREENABLE & episode.transcript.unlogged) and not _missing(episode)
 
 
 _validators: dict[bytes, Any] = {}
@@ -137,31 +146,45 @@ def is_schema_valid(episode: Episode) -> bool | None:
         calls = turn.proposed.tool_calls if turn.proposed else ()
         if flag is not None and flag.turn is not None and flag.position is not None:
             calls = calls[flag.position : flag.position + 1]
-        if not all(_fits_schema(call, turn.context.tools) for call in calls):
-            return False
+        fits = [_fits_schema(call, turn.context.tools) for call in calls]
+        if False in fits or None in fits:
+            return False if False in fits else None
     return True
 
 
-def _fits_schema(call: ToolCall, tools: Iterable[Mapping[str, Any]]) -> bool:
+def _fits_schema(call: ToolCall, tools: Iterable[Mapping[str, Any]]) -> bool | None:
+    """Whether a call satisfies its tool's schema; None where the schema itself cannot be read."""
     if isinstance(call.arguments, str) or call.parse_error is not None:
         return False
     for tool in tools:
         inner = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
         if inner.get("name") == call.name:
             schema = inner.get("parameters", inner.get("input_schema"))
-            return schema is None or bool(_validator(schema).is_valid(call.arguments))
+            return True if schema is None else _validate(schema, call.arguments)
     return False
 
 
+def _validate(schema: Any, arguments: Any) -> bool | None:
+    from jsonschema.exceptions import SchemaError
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return bool(_validator(schema).is_valid(arguments))
+    except (SchemaError, Unresolvable, re.error, RecursionError, TypeError, AttributeError):
+        return None
+
+
 def _validator(schema: Any) -> Any:
-    import jsonschema
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
 
     try:
         key = marshal.dumps(schema, 2)
     except ValueError:
-        return jsonschema.Draft202012Validator(schema)
-    if key not in _validators:
-        _validators[key] = jsonschema.Draft202012Validator(schema)
+        key = b""
+    if key not in _validators or not key:
+        Draft202012Validator.check_schema(schema)
+        _validators[key] = Draft202012Validator(schema, registry=Registry())  # of its own: no reference is ever fetched
     return _validators[key]
 
 
@@ -200,8 +223,8 @@ def draft_verdict(
         attestation,
         require=require,
         regenerated=None if report is None else report.regenerated,
-        # a cap that differs is seen in the records it cut; any other policy touches every stimulus
-        stale=None if report is None else bool(set(report.stale) - {"truncation"}),
+        # a cap is seen in the records it cut, another harness in the bytes it delivers; a policy touches every stimulus
+        stale=None if report is None else bool(set(report.stale) - {"truncation", "harness"}),
         rejected=None if valid is None else not valid,
         undetermined=preflight is not None and valid is None,
     )

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from litmuskit.components import Component, list_components
 from litmuskit.display import Table, Tabular
-from litmuskit.errors import StaleManifestError, UnfingerprintableError
+from litmuskit.errors import InputError, StaleManifestError, UnfingerprintableError
 from litmuskit.framing import Surroundings
-from litmuskit.manifest import Entry, OracleManifest
+from litmuskit.manifest import Entry, OracleManifest, name_source
 from litmuskit.records import Episode, Harness, Policy
 from litmuskit.stimulus import fingerprint
 
@@ -73,6 +73,8 @@ def attest_episode(
     >>> attest_episode(None, empty).rung
     'unattested'
     """
+    if match not in {"component", "env", "exact"}:
+        raise InputError("unknown match", where="match", expected="component, env or exact", found=match)
     number = turn or episode.flagged_turn or len(episode.transcript.calls)
     if not number:
         return Attestation(rung="unattested", unlogged=("transcript",))
@@ -126,14 +128,14 @@ class ManifestReport(Tabular):
 
     @property
     def regenerated(self) -> bool | None:
-        """True when mutation and truncation policies and the source equal the manifest's; None when any is unlogged."""
-        states = [current for name, _, _, current in self.rows if name in {"mutation", "truncation", "source"}]
+        """True when mutation and truncation policies, harness and source equal the manifest's; None when any is unlogged."""
+        states = [current for name, _, _, current in self.rows if name in {"mutation", "truncation", "harness", "source"}]
         return False if False in states else None if None in states else True
 
     @property
     def stale(self) -> tuple[str, ...]:
-        """The policies that differ."""
-        return tuple(name for name, _, _, current in self.rows if current is False and name in POLICIES)
+        """What differs: policies, or the harness's name and version."""
+        return tuple(name for name, _, _, current in self.rows if current is False and name != "source")
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -165,9 +167,13 @@ def check_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport
         ours, theirs = manifest.policies.get(name), harness.policies.get(name)
         current = None if ours is None or theirs is None else (ours.digest, ours.seed) == (theirs.digest, theirs.seed)
         rows.append((name, _name_policy(ours), _name_policy(theirs), current))
-    ours_source, theirs_source = dict(manifest.source), dict(harness.source or {"type": "unlogged"})
-    known = "unlogged" not in {ours_source.get("type"), theirs_source.get("type")}
-    rows.append(("source", str(ours_source), str(theirs_source), ours_source == theirs_source if known else None))
+    names = [
+        f"{name} {version}" if version else None
+        for name, version in ((manifest.harness, manifest.harness_version), (harness.name, harness.version))
+    ]
+    sources = [name_source(manifest.source), name_source(harness.source)]
+    for what, (pinned, run) in (("harness", names), ("source", sources)):
+        rows.append((what, pinned, run, pinned == run if pinned and run else None))
     return ManifestReport(rows=tuple(rows))
 
 

@@ -14,7 +14,7 @@ from litmuskit.attestation import RUNGS, ManifestReport, Match, check_manifest
 from litmuskit.calibration import Consensus
 from litmuskit.components import digest_episode
 from litmuskit.display import Table, Tabular
-from litmuskit.errors import InputError, ManifestError, name_all
+from litmuskit.errors import InputError, ManifestError, OutOfScopeError, name_all
 from litmuskit.gate import Gate, check_gate
 from litmuskit.manifest import OracleManifest
 from litmuskit.rates.choice import estimate_rates
@@ -29,7 +29,7 @@ from litmuskit.verdict import Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Audit", "audit_log", "cite_first", "group_verdict"]
+__all__ = ["Audit", "audit_log"]
 
 Oracle = OracleManifest | Consensus | None
 REPEATED = frozenset({"duplicate/same-record", "duplicate/contradicting-labels", "duplicate/same-calls", "duplicate/same-run"})
@@ -106,7 +106,7 @@ class Audit(Tabular):
             )
         blocks: dict[tuple[str, ...], list[Verdict]] = defaultdict(list)
         for verdict in self.verdicts:
-            blocks[tuple(group_verdict(verdict, name) for name in names)].append(verdict)
+            blocks[tuple(verdict.group(name) for name in names)].append(verdict)
         rates: list[Rate] = []
         unrated: list[str] = []
         for key, verdicts in sorted(blocks.items()):
@@ -124,7 +124,7 @@ class Audit(Tabular):
         groups: dict[str, list[Verdict]] = defaultdict(list)
         name = _name_cluster(verdicts, cluster)
         for verdict in verdicts:
-            groups[group_verdict(verdict, name) if name else ""].append(verdict)
+            groups[verdict.group(name) if name else ""].append(verdict)
         counts: dict[str, Callable[[Verdict], bool]] = {
             "episodes": lambda _: True,
             "flagged": lambda v: v.flagged,
@@ -143,7 +143,7 @@ class Audit(Tabular):
     def to_table(self) -> Table:
         """One row per episode: its decision, attestation, rules and the first evidence."""
         rows = tuple(
-            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, cite_first(v)) for v in self.verdicts
+            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, v.cite()) for v in self.verdicts
         )
         columns = ("record", "flagged", "decision", "attestation", "rules", "turn", "evidence")
         return Table(columns=columns, rows=rows, caption=f"Verdicts. {self.statement}")
@@ -193,20 +193,6 @@ class Audit(Tabular):
         return "".join(part._repr_html_() for part in parts)
 
 
-def group_verdict(verdict: Verdict, name: str) -> str:
-    """The value of a group of the log, or ``instance``; a user task carries its suite, since suites number alike."""
-    if name == "instance":
-        return verdict.instance
-    if name not in verdict.groups:
-        known = ", ".join(["instance", *sorted(verdict.groups)])
-        raise InputError("no such group", where=verdict.record, expected=f"one of {known}", found=name)
-    return (
-        " ".join((verdict.groups["suite"], verdict.groups[name]))
-        if name == "user_task" and "suite" in verdict.groups
-        else verdict.groups[name]
-    )
-
-
 def _name_cluster(verdicts: Sequence[Verdict], cluster: str) -> str | None:
     if cluster == "none":
         return None
@@ -215,12 +201,6 @@ def _name_cluster(verdicts: Sequence[Verdict], cluster: str) -> str | None:
     if verdicts and all("user_task" in verdict.groups for verdict in verdicts):
         return "user_task"
     return "instance" if len({verdict.instance for verdict in verdicts}) < len(verdicts) else None
-
-
-def cite_first(verdict: Verdict) -> str:
-    """The first evidence that could have caused the flag, in a line."""
-    first = next((e for e in verdict.evidence if e.before_flag is not False), None)
-    return "" if first is None else f"{first.rule}: {first.detail}"
 
 
 def audit_log(
@@ -269,10 +249,12 @@ def audit_log(
     duplicates = DuplicateIndex()
     drafts: list[Draft] = []
     overlap: list[str] = []
+    in_scope = False
     with spare_collector():
         for episode in log:
             if manifest and manifest.references and digest_episode(episode) in manifest.references:
                 overlap.append(episode.record)
+            in_scope = in_scope or _has_tool_loop(episode)
             duplicates.add(episode)
             report = _report(manifest, episode.harness, reports)
             drafts.append(draft_verdict(episode, oracle, report, require, match, preflight, reproduced or {}))
@@ -281,6 +263,9 @@ def audit_log(
         raise ManifestError(
             f"audited episodes are the oracle's own reference ({name_all(overlap)})", where="log", remedy=remedy
         )
+    if drafts and not in_scope:
+        what = "no episode offers or calls a tool: there is no tool loop to audit"
+        raise OutOfScopeError(what, where=drafts[0].verdict.source, found=f"{len(drafts)} episodes")
     shared = duplicates.evidence()
     verdicts = tuple(settle_verdict(draft, shared.get((draft.verdict.record, draft.verdict.source), ())) for draft in drafts)
     counts = tally_verdicts(verdicts)
@@ -296,6 +281,17 @@ def audit_log(
     )
     statement = _state(log, oracle, require, match)
     return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)
+
+
+def _has_tool_loop(episode: Episode) -> bool:
+    """Whether a tool is offered or called, or the log does not hold the tools (a loop that its format omits)."""
+    transcript = episode.transcript
+    calls = transcript.calls
+    return (
+        "tools" in transcript.unlogged
+        or not calls
+        or any(call.context.tools or call.observations or (call.proposed and call.proposed.tool_calls) for call in calls)
+    )
 
 
 def _state(log: Iterable[Episode], oracle: Oracle, require: str, match: str) -> str:

@@ -22,6 +22,7 @@ __all__ = ["CONTROL_LABELS", "Consensus", "calibrate", "consensus"]
 CONTROL_LABELS = {"null": False, "refuse": False, "quote-and-refuse": False, "no-op": False, "positive": True, "comply": True}
 HARMLESS = frozenset({"not-reached", "mention-only", "not-executed", "own-output-cut", "retry-dropped"})
 ABOUT_LABELS = frozenset({"not-assessable/no-judgement", "not-assessable/judge-failed"})  # a stimulus needs no label
+IDENTITY = ("name", "version", "benchmark", "benchmark_version", "source")
 DECLARABLE = {"truncation": "truncation", "mutation": "mutation"}
 
 
@@ -111,8 +112,9 @@ def _find_faults(episode: Episode, harness: Harness) -> list[str]:
     if not episode.transcript.calls:
         kinds.add("not-assessable")
     faults = [f"{episode.record} ({kind})" for kind in sorted(kinds)]
-    changed = [name for name in POLICIES if harness.policies.get(name) != episode.harness.policies.get(name)]
-    return faults + [f"{episode.record} ({name} policy changes midway)" for name in changed]
+    changed = [f"{name} policy" for name in POLICIES if harness.policies.get(name) != episode.harness.policies.get(name)]
+    changed += [name for name in IDENTITY if getattr(harness, name) != getattr(episode.harness, name)]
+    return faults + [f"{episode.record} ({name} changes midway)" for name in changed]
 
 
 def _collect(episode: Episode) -> set[Entry]:
@@ -163,6 +165,7 @@ class Consensus(Tabular):
     within: str = "attack"
     _runs: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter, repr=False)
     _digests: Counter[tuple[str, tuple[str, ...], str]] = field(default_factory=Counter, repr=False)
+    _added: set[str | int] = field(default_factory=set, repr=False)
     _shown: dict[tuple[str, str], dict[str, set[str]]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -171,7 +174,10 @@ class Consensus(Tabular):
 
     def add(self, episode: Episode) -> None:
         """Count one run. What has no fingerprint agrees with nothing."""
-        case = self._name_case(episode)
+        case, identity = self._name_case(episode), _name_execution(episode)
+        if identity in self._added:  # a copy agrees with itself
+            return
+        self._added.add(identity)
         try:
             own = _agreeable(episode, len(episode.transcript.calls))
         except UnfingerprintableError:
@@ -215,6 +221,16 @@ class Consensus(Tabular):
             for digest, groups in sorted(variants.items(), key=lambda item: -len(item[1]))
         ]
         return Table(columns=("instance", "part", "variant", "groups", "shown to"), rows=tuple(rows), caption="stimulus drift")
+
+
+def _name_execution(episode: Episode) -> str | int:
+    """What one execution has of its own: its run id, else all that was said in it under its own call ids."""
+    if episode.run is not None:
+        return episode.run
+    said = (
+        (m.text, m.tool_call_id, *((c.id, c.name, str(c.arguments)) for c in m.tool_calls)) for m in episode.transcript.messages
+    )
+    return hash((episode.instance, *said))
 
 
 def _agreeable(episode: Episode, turn: int) -> set[tuple[tuple[str, ...], str]]:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from litmuskit import __version__
 from litmuskit import commands as do
 from litmuskit.attestation import RUNGS
 from litmuskit.display import safe_text
@@ -48,6 +49,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="litmuskit", description="Is a flagged violation a fact about the agent, or about the harness?"
     )
+    parser.add_argument("--version", action="version", version=f"litmuskit {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, says: str, *positional: str, many: bool = False) -> argparse.ArgumentParser:

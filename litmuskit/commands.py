@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from litmuskit.attestation import diff_manifests
-from litmuskit.audit import Audit, audit_log, cite_first
+from litmuskit.audit import Audit, audit_log
 from litmuskit.calibration import Consensus, calibrate, consensus
 from litmuskit.canonical import load_strict
 from litmuskit.comparison import compare
@@ -100,9 +101,7 @@ def show_audit(audit: Audit, *, by: Sequence[str] = ()) -> tuple[Table, ...]:
     """What a terminal shows of an audit: verdicts of flagged records, the rules, the gate, the ladder, the rates."""
     flagged = [verdict for verdict in audit.verdicts if verdict.flagged or verdict.decision]
     note = f"first {SHOWN} of {len(flagged)} flagged or not assessable; --json holds all" if len(flagged) > SHOWN else ""
-    rows = [
-        (v.record, v.flagged, v.decision, v.attestation, v.turn, ", ".join(v.rules[:2]), cite_first(v)) for v in flagged[:SHOWN]
-    ]
+    rows = [(v.record, v.flagged, v.decision, v.attestation, v.turn, ", ".join(v.rules[:2]), v.cite()) for v in flagged[:SHOWN]]
     columns = ("record", "flagged", "decision", "attestation", "turn", "first rules", "evidence")
     verdicts = Table(columns=columns, rows=tuple(rows), caption="Verdicts", note=note)
     return verdicts, audit.summary(), audit.gate.to_table(), _narrow(audit.ladder()), _narrow(audit.rates(by=by))
@@ -147,12 +146,7 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
     version, supersedes = (old.version + 1, old.content_id) if old else (1, None)
     expected = _read_expected(arguments.expected)
     manifest = calibrate(_open_log(arguments, arguments.reference), expected, version=version, supersedes=supersedes)
-    if (
-        old
-        and not (set(old.entries) ^ set(manifest.entries))
-        and old.policies == manifest.policies
-        and old.controls == manifest.controls
-    ):
+    if old and replace(manifest, version=old.version, supersedes=old.supersedes).content_id == old.content_id:
         _print(old.to_table(), f"unchanged: {target}")
         return 0
     manifest.write(target)

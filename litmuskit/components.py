@@ -73,17 +73,20 @@ def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
 def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component]:
     seen = 0
     context = None
+    proposed: set[str] = set()
     raws = _raw_digests(transcript, turn)
     for call in transcript.calls[:turn]:
-        if context is None or call.context != context:
+        if context is None or call.context is not context:
             context = call.context
             yield from _surroundings(transcript, call)
         if call.delivered is None:
             yield Component(kind="delivered", key=(), digest=None, turn=call.turn)
             continue
         shown = transcript.delivered(call.turn) or ()
-        yield from _messages(shown, seen if _extends(transcript, call.turn) else 0, call.turn, raws)
+        yield from _messages(shown, seen if _extends(transcript, call.turn) else 0, call.turn, raws, proposed)
         seen = len(shown)
+        if call.proposed is not None:
+            proposed.add(_spell(call.proposed))
 
 
 def _extends(transcript: Transcript, turn: int) -> bool:
@@ -100,12 +103,23 @@ def _surroundings(transcript: Transcript, call: ModelCall) -> Iterator[Component
         yield Component(kind=kind, key=(), digest=None if kind in transcript.unlogged else digest.hex(), turn=call.turn)
 
 
-def _messages(shown: tuple[Message, ...], start: int, turn: int, raws: dict[tuple[str, str, str], str]) -> Iterator[Component]:
+def _spell(message: Message) -> str:
+    """What the agent said and asked for, whatever the ids and the order of keys."""
+    calls = [
+        (call.name, call.arguments if isinstance(call.arguments, str) else sorted(call.arguments.items()))
+        for call in message.tool_calls
+    ]
+    return repr((message.text.strip(), calls))
+
+
+def _messages(
+    shown: tuple[Message, ...], start: int, turn: int, raws: dict[tuple[str, str, str], str], proposed: set[str]
+) -> Iterator[Component]:
     unanswered: list[ToolCall] = []
     for index, message in enumerate(shown):
         if message.role == "assistant":
             unanswered = list(message.tool_calls)
-            if turn == 1:  # nothing was proposed before the first call: these words are the harness's
+            if index >= start and _spell(message) not in proposed:  # nobody said this but the harness
                 yield Component(kind="message", key=("assistant",), digest=_digest_alone(message).hex(), turn=turn)
         elif message.role == "tool":
             call = _take_answered(unanswered, message.tool_call_id)

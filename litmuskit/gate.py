@@ -107,6 +107,7 @@ def check_gate(
         _check_policies(manifest, list(reports)),
         _check_share("unattributable share", lost, counts.flagged, "flagged violations"),
         _check_share("not-assessable share", counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
+        _line("attacked episodes", MET if counts.episodes else NOT_SHOWN, f"{counts.episodes} attacked episodes"),
         _line("distinct records", NOT_MET if repeated else MET, _name_repeated(repeated)),
         _line("no unread input", NOT_MET if failures else MET, _name_failures(failures)),
     )
@@ -188,6 +189,7 @@ def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
         "pre-flight": "litmuskit preflight INSTANCES --json REPORT, then audit with --preflight REPORT",
         "controls passed": "litmuskit calibrate REFERENCE --expected CONTROLS.json",
         "policy current": "calibrate again under the run's own policies",
+        "attacked episodes": "audit a log that holds attacked episodes",
         "distinct records": "audit each record once",
         "no unread input": "mend or remove what could not be read",
     }

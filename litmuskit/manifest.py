@@ -23,7 +23,7 @@ from litmuskit.errors import LogFormatError, ManifestError
 from litmuskit.framing import SPEC
 from litmuskit.records import Policy
 
-__all__ = ["Control", "Entry", "OracleManifest", "read_manifest", "write_manifest"]
+__all__ = ["Control", "Entry", "OracleManifest", "name_source", "read_manifest", "write_manifest"]
 
 MANIFEST_TYPE = "litmuskit-manifest/1"
 HEADER, ENTRIES = "manifest.json", "entries.jsonl"
@@ -88,7 +88,7 @@ class OracleManifest(Tabular):
     def __post_init__(self) -> None:
         if self.version < 1:
             raise ManifestError("version must be at least 1", where="version", found=self.version)
-        if self.source.get("dirty"):
+        if self.source.get("dirty") not in {None, False}:
             remedy = "commit the harness first: a dirty tree cannot be named again"
             raise ManifestError("the harness's source is dirty", where="source", found=dict(self.source), remedy=remedy)
         for entry in self.entries:
@@ -157,6 +157,22 @@ class OracleManifest(Tabular):
 def digest_bytes(content: bytes) -> str:
     """``sha256:<hex>`` of a file's bytes."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def name_source(source: Mapping[str, Any] | None) -> str | None:
+    """A source that can be named again, as text: a git commit known to be clean, or a package by its digest; else None.
+
+    Examples
+    --------
+    >>> name_source({"type": "git", "commit": "abc", "dirty": False}), name_source({"type": "git", "commit": "abc"})
+    ('git abc', None)
+    """
+    held = source or {}
+    if held.get("type") == "git" and held.get("commit") and held.get("dirty") is False:
+        return f"git {held['commit']}"
+    if held.get("type") == "package" and held.get("name") and held.get("version") and held.get("digest"):
+        return f"package {held['name']} {held['version']} {held['digest']}"
+    return None
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:

@@ -21,24 +21,20 @@ __all__ = ["parse_message", "parse_stimulus"]
 _MESSAGE_KEYS = frozenset({"role", "content", "content_b64", "tool_calls", "tool_call_id", "error"})
 _CONTENT = (str, bytes, list)
 _ARGUMENTS = (dict, str)
-_STIMULUS_KEYS = frozenset({"system", "tools", "opts", "messages", "decode"})
+_STIMULUS_KEYS = {"system": str, "tools": list, "opts": dict, "messages": list, "decode": dict}
 
 
 def parse_stimulus(stimulus: Mapping[str, Any], dropped: set[str]) -> tuple[Context, tuple[Message, ...]]:
     """``{system, tools, opts, messages}`` as records; keys that are no part of a stimulus are added to ``dropped``."""
-    system, tools = stimulus.get("system"), stimulus.get("tools")
-    opts, messages = stimulus.get("opts"), stimulus.get("messages")
-    for name, value, kinds in (
-        ("system", system, str),
-        ("tools", tools, list),
-        ("opts", opts, dict),
-        ("messages", messages, list),
-    ):
-        if value is not None and not isinstance(value, kinds):
-            raise UnfingerprintableError("wrong type", where=f"$.{name}", expected=kinds.__name__, found=type(value).__name__)
+    parts = {name: stimulus.get(name) for name in _STIMULUS_KEYS}
+    for name, kind in _STIMULUS_KEYS.items():
+        if parts[name] is not None and not isinstance(parts[name], kind):
+            found = type(parts[name]).__name__
+            raise UnfingerprintableError("wrong type", where=f"$.{name}", expected=kind.__name__, found=found)
     dropped |= {str(key) for key in stimulus if key not in _STIMULUS_KEYS}
-    context = Context(system=system, tools=tuple(tools or ()), opts=opts or {}, decode=stimulus.get("decode") or {})
-    return context, tuple(parse_message(m, f"$.messages[{i}]", dropped) for i, m in enumerate(messages or ()))
+    tools, opts, decode = tuple(parts["tools"] or ()), parts["opts"] or {}, parts["decode"] or {}
+    context = Context(system=parts["system"], tools=tools, opts=opts, decode=decode)
+    return context, tuple(parse_message(m, f"$.messages[{i}]", dropped) for i, m in enumerate(parts["messages"] or ()))
 
 
 def parse_message(message: Any, where: str, dropped: set[str] | None = None) -> Message:
@@ -63,6 +59,8 @@ def parse_message(message: Any, where: str, dropped: set[str] | None = None) -> 
             raise UnfingerprintableError("wrong type", where=f"{where}.{name}", expected="text", found=value)
     if dropped is not None and not message.keys() <= _MESSAGE_KEYS:
         dropped |= {f"messages.{key}" for key in message if key not in _MESSAGE_KEYS}
+    if not isinstance(calls, (list, tuple)):
+        raise UnfingerprintableError("wrong type", where=f"{where}.tool_calls", expected="a list", found=calls)
     parsed = tuple([_parse_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]) if calls else ()
     return Message(role=message["role"], content=content, tool_calls=parsed, tool_call_id=reply_to, error=error)
 

@@ -162,6 +162,9 @@ class Episode:
 
     def __post_init__(self) -> None:
         require_one_of(self.status, STATUSES, f"status of {self.record!r}")
+        for label in self.labels:
+            if label.turn is not None or label.position is not None:
+                _check_place(label, self.transcript, self.record)
 
     def __repr__(self) -> str:
         flagged = "flagged" if self.flagged else "unflagged"
@@ -185,6 +188,19 @@ class Episode:
         if flag is None or not self.transcript.calls:
             return None
         return flag.turn or len(self.transcript.calls)
+
+
+def _check_place(label: Label, transcript: Transcript, record: str) -> None:
+    """A label must name a turn and a call that the transcript holds."""
+    turn, calls = label.turn, transcript.calls
+    where = f"{record} label {label.scorer!r}"
+    if turn is not None and (type(turn) is not int or not 1 <= turn <= len(calls)):
+        raise InputError("flags a turn that the transcript does not hold", where=where, expected=f"1..{len(calls)}", found=turn)
+    proposed = calls[turn - 1].proposed if turn is not None else None
+    held = len(proposed.tool_calls) if proposed is not None else 0
+    if label.position is not None and turn is not None and not 0 <= label.position < held:
+        expected = f"below {held}, the calls of turn {turn}"
+        raise InputError("flags a call that the turn does not hold", where=where, expected=expected, found=label.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

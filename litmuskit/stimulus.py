@@ -254,10 +254,10 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
             turns.append(TurnFingerprint(turn=call.turn, stimulus=None, chain=None, env=None, messages=0))
             continue
         fresh = _added(previous.delivered or (), call.delivered)
-        same = call.context is previous.context or call.context == previous.context
-        if chain is None or fresh is None or not same:
-            chain = _Chain(chain.surroundings if chain and same else Surroundings.of(call.context, unlogged))
-            fresh = call.delivered
+        same = chain is not None and call.context is previous.context  # equality would take 1 for True
+        around = chain.surroundings if chain is not None and same else Surroundings.of(call.context, unlogged)
+        if chain is None or fresh is None or around != chain.surroundings:
+            chain, fresh = _Chain(around), call.delivered
         chain.extend(transcript.expand(fresh) or ())
         previous = call
         turns.append(

@@ -63,6 +63,21 @@ class Verdict(Tabular):
     def __repr__(self) -> str:
         return f"Verdict({self.record!r}: {self.decision or 'unflagged'}{': ' + ', '.join(self.rules) if self.rules else ''})"
 
+    def cite(self) -> str:
+        """The first evidence that could have caused the flag, in a line."""
+        first = next((e for e in self.evidence if e.before_flag is not False), None)
+        return "" if first is None else f"{first.rule}: {first.detail}"
+
+    def group(self, name: str) -> str:
+        """The value of a group of the log, or ``instance``; a user task carries its suite, since suites number alike."""
+        if name == "instance":
+            return self.instance
+        if name not in self.groups:
+            known = ", ".join(["instance", *sorted(self.groups)])
+            raise InputError("no such group", where=self.record, expected=f"one of {known}", found=name)
+        suite = self.groups.get("suite") if name == "user_task" else None
+        return f"{suite} {self.groups[name]}" if suite else self.groups[name]
+
     @property
     def attestation_only(self) -> bool:
         """Whether every matched rule is about the evidence for the stimulus alone."""
@@ -151,7 +166,8 @@ def check_violation(
     """
     digest, problem = _digest_of(fingerprint)
     known = _holds(oracle_manifest, digest)
-    kinds = frozenset(mutations or ())
+    kinds = frozenset([mutations] if isinstance(mutations, str) else mutations or ())
+    own = agent_output_schema_valid is False and schema_check is None  # an invalid output whose cause nobody states
     mutated = to_tristate(True if kinds else mutation_event)
     facts = Facts(
         flagged=YES,
@@ -159,10 +175,11 @@ def check_violation(
         mispaired=int("mis-pairing" in kinds),
         cut=int("truncation" in kinds),
         executed_otherwise=int("executed-differs" in kinds),
+        uncovered=int(bool(kinds - {"truncation", "mutation"})),
         mutated=mutated,
         regenerated=to_tristate(manifest_regenerated),
         key_observes=to_tristate(match_key_includes_observation),
-        schema_valid=to_tristate(agent_output_schema_valid),
+        schema_valid=UNKNOWN if own else to_tristate(agent_output_schema_valid),
         schema_blamed=to_tristate(schema_check),
         fingerprinted=int(digest is not None),
         absent=int(not known),
@@ -192,7 +209,7 @@ def _digest_of(fingerprint: StimulusFingerprint | Fingerprint | str | None) -> t
     if isinstance(fingerprint, Fingerprint):
         return fingerprint.stimulus[-1], None
     if isinstance(fingerprint, str):
-        return fingerprint.removeprefix("sha256:"), None
+        return fingerprint.removeprefix("sha256:") or None, None
     try:
         return fingerprint.digest(), None
     except (InputError, AttributeError, TypeError) as error:
@@ -200,7 +217,7 @@ def _digest_of(fingerprint: StimulusFingerprint | Fingerprint | str | None) -> t
 
 
 def _holds(manifest: OracleManifest | Collection[str] | None, digest: str | None) -> bool:
-    if manifest is None or digest is None:
+    if not digest or isinstance(manifest, str) or not isinstance(manifest, OracleManifest | Collection):
         return False
     if isinstance(manifest, OracleManifest):
         return any(entry.kind == "stimulus" and entry.digest == digest for entry in manifest.entries)

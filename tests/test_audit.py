@@ -229,6 +229,57 @@ def test_a_late_edit_nobody_declared_is_not_excused_by_equal_policies(manifest: 
     assert "fault-outside-policy" in rules
 
 
+def test_nothing_is_not_publishable(manifest: OracleManifest) -> None:
+    for log in ([], [make_episode("benign", attacked=False)]):
+        assert audit_log(log, manifest, preflight={"i1": "yes"}).gate.verdict == "refused"
+
+
+def test_a_log_without_any_tool_loop_is_out_of_scope() -> None:
+    bare = replace(make_episode().transcript.calls[0], context=Context(system="s"), observations=(), proposed=None)
+    transcript = replace(make_episode().transcript, calls=(bare,))
+    episode = make_episode(transcript=transcript, labels=(Label(scorer="judge", violation=False),))
+    with pytest.raises(OutOfScopeError, match="no tool loop"):
+        audit_log([episode])
+    unlogged = replace(transcript, unlogged=frozenset({"tools"}))
+    assert audit_log([replace(episode, transcript=unlogged)]).counts.episodes == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "http://127.0.0.1:9/s"},
+        "str",
+        [1],
+        {"required": 5},
+        {"pattern": "("},
+    ],
+)
+def test_a_tool_schema_that_cannot_be_read_is_unknown_not_a_crash(schema: Any) -> None:
+    context = Context(system="s", tools=({"name": "read", "parameters": schema},))
+    episode = relabel(make_episode(), schema_check=None)
+    calls = tuple(replace(call, context=context) for call in episode.transcript.calls)
+    decision, rules = decide(replace(episode, transcript=replace(episode.transcript, calls=calls)), None)
+    assert decision == "quarantine"
+    assert "schema-unknown" in rules
+
+
+def test_every_flagging_scorer_must_compare_more_than_arguments(manifest: OracleManifest) -> None:
+    label = make_episode().labels[0]
+    both = make_episode(labels=(label, replace(label, scorer="other", match_key="arguments")))
+    assert "match-key-arguments" in decide(both, manifest)[1]
+
+
+def test_what_is_not_held_is_not_screened(manifest: OracleManifest) -> None:
+    episode = make_episode(events=None)
+    assert decide(episode, manifest)[0] == "count"
+    call = episode.transcript.calls[0]
+    blind = replace(call, observations=(replace(call.observations[0], raw=None, call=None, executed=None),))
+    transcript = replace(episode.transcript, calls=(blind, episode.transcript.calls[1]))
+    assert "mutation-unknown" in decide(replace(episode, transcript=transcript), manifest)[1]
+
+
 def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) -> None:
     audit = audit_log([make_episode(), make_episode("benign", attacked=False)], manifest)
     assert (audit.counts.episodes, audit.counts.unattacked, audit.counts.flagged) == (1, 1, 1)
@@ -239,7 +290,7 @@ def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) 
 def test_the_gate_needs_every_line(manifest: OracleManifest) -> None:
     good = audit_log([make_episode()], manifest, preflight={"i1": "yes"})
     assert good.gate
-    assert [line.state for line in good.gate.lines] == ["met"] * 8
+    assert [line.state for line in good.gate.lines] == ["met"] * 9
     unnamed = audit_log([make_episode(harness=Harness(name="toy"))], manifest, preflight={"i1": "yes"})
     assert unnamed.gate.verdict == "refused"
     uncontrolled = audit_log([make_episode()], calibrate([make_episode("ref")]), preflight={"i1": "yes"})
@@ -387,11 +438,15 @@ def test_audit_command(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_second_calibration_supersedes_the_first(simulated: Path, tmp_path: Path) -> None:
     reference, expected = str(simulated / "reference.jsonl"), tmp_path / "expected.json"
     main(["calibrate", reference, "--out", str(tmp_path / "m")])
+    moved = tmp_path / "moved.jsonl"
+    moved.write_bytes((simulated / "reference.jsonl").read_bytes().replace(b'"version":"', b'"version":"9', 1))
+    assert main(["calibrate", str(moved), "--out", str(tmp_path / "m")]) == 0
+    assert json.loads((tmp_path / "m" / "manifest.json").read_text())["version"] == 2  # same stimuli, another harness
     record = next(iter(read_log(reference))).record
     expected.write_text(json.dumps({record: "refuse"}))
     assert main(["calibrate", reference, "--out", str(tmp_path / "m"), "--expected", str(expected)]) == 0
     header = json.loads((tmp_path / "m" / "manifest.json").read_text())
-    assert header["version"] == 2
+    assert header["version"] == 3
     assert header["supersedes"]
 
 

@@ -138,6 +138,37 @@ def test_a_reference_under_two_policies_is_refused() -> None:
         calibrate([make_episode("a"), make_episode("b", harness=other)])
 
 
+@pytest.mark.parametrize(
+    "change", [{"name": "other"}, {"version": "9"}, {"source": {"type": "git", "commit": "z", "dirty": True}}]
+)
+def test_a_reference_under_two_harnesses_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ManifestError, match="changes midway"):
+        calibrate([make_episode("a"), make_episode("b", harness=replace(HARNESS, **change))])
+
+
+def test_words_that_nobody_said_are_the_harness_s(manifest: OracleManifest) -> None:
+    episode = make_episode()
+    forged = Message(role="assistant", content="I decided to send it.")
+    messages = (*episode.transcript.messages, forged)
+    second = replace(episode.transcript.calls[1], delivered=((0, 3), (5, 6)))
+    transcript = replace(episode.transcript, messages=messages, calls=(episode.transcript.calls[0], second))
+    found = attest_episode(manifest, replace(episode, transcript=transcript))
+    assert found.rung == "unattested"
+    assert [c.key for c in found.absent] == [("assistant",)]
+
+
+def test_an_unknown_match_is_refused(manifest: OracleManifest) -> None:
+    with pytest.raises(InputError, match="unknown match"):
+        attest_episode(manifest, make_episode(), match="bogus")  # type: ignore[arg-type]
+
+
+def test_copies_of_one_execution_agree_with_nobody() -> None:
+    copies = [make_episode(f"r{i}", run="same") for i in range(5)]
+    assert {consensus(copies).attest(copy).rung for copy in copies} == {"unattested"}
+    unnamed = [make_episode(f"r{i}", run=None) for i in range(5)]
+    assert {consensus(unnamed).attest(copy).rung for copy in unnamed} == {"unattested"}
+
+
 def test_an_empty_reference_is_refused() -> None:
     with pytest.raises(ManifestError, match="no episode"):
         calibrate([])
@@ -178,7 +209,9 @@ def test_match_modes_differ_on_the_agents_own_words(manifest: OracleManifest) ->
     episode = make_episode()
     said = replace(episode.transcript.messages[1], content="Let me look.")
     messages = (episode.transcript.messages[0], said, *episode.transcript.messages[2:])
-    talkative = replace(episode, transcript=replace(episode.transcript, messages=messages))
+    first = replace(episode.transcript.calls[0], proposed=said)
+    calls = (first, episode.transcript.calls[1])
+    talkative = replace(episode, transcript=replace(episode.transcript, messages=messages, calls=calls))
     rungs = {mode: attest_episode(manifest, talkative, match=mode).rung for mode in ("component", "env", "exact")}  # type: ignore[arg-type]
     assert rungs == {"component": "calibrated", "env": "calibrated", "exact": "unattested"}
     assert attest_episode(manifest, episode, match="exact").rung == "calibrated"
@@ -240,6 +273,11 @@ def policies(**changes: Policy | None) -> Harness:
         (policies(mutation=None), (), None),
         (replace(HARNESS, source=None), (), None),
         (replace(HARNESS, source={"type": "git", "commit": "def", "dirty": False}), (), False),
+        (replace(HARNESS, source={"type": "git", "commit": "abc"}), (), None),
+        (replace(HARNESS, source={"type": "git"}), (), None),
+        (replace(HARNESS, source={"foo": 1}), (), None),
+        (replace(HARNESS, version="2"), ("harness",), False),
+        (replace(HARNESS, name="other"), ("harness",), False),
         (Harness(name="toy"), (), None),
     ],
 )

@@ -147,15 +147,30 @@ def test_the_notes_boundary(known: Any, mutated: Any, regenerated: Any, valid: A
     manifest = {DIGEST} if known else set() if known is False else None
     verdict = check_violation(DIGEST, manifest, mutated, regenerated, valid, observes)
     sound = known is True and (mutated is False or (mutated is True and regenerated is True)) and observes is True
-    # an invalid output without any mutation is the agent's own
-    formed = valid is True or (valid is False and mutated is False)
-    assert (verdict.decision == "count") == (sound and formed)
+    assert (verdict.decision == "count") == (sound and valid is True)
     if verdict.decision == "count":
         assert triage_violation(DIGEST, manifest, mutated, regenerated, valid, observes) == verdict
     else:
         with pytest.raises(UnattributableViolationError) as caught:
             triage_violation(DIGEST, manifest, mutated, regenerated, valid, observes)
         assert caught.value.carrying == verdict
+
+
+def test_an_invalid_output_counts_only_where_its_cause_is_stated() -> None:
+    decisions = [
+        check_violation(DIGEST, {DIGEST}, False, False, False, True, schema_check=said).decision for said in (True, None)
+    ]
+    assert decisions == ["count", "quarantine"]
+
+
+@pytest.mark.parametrize("kinds", ["replay", ["foo"], {"late-edit"}])
+def test_a_mutation_of_any_name_is_never_excused_unread(kinds: Any) -> None:
+    assert check_violation(DIGEST, {DIGEST}, True, True, True, True, mutations=kinds).decision != "count"
+
+
+@pytest.mark.parametrize(("found", "manifest"), [("ab", "xxabyy"), ("ab", 5), ("", {""})])
+def test_what_is_no_collection_of_digests_holds_none(found: Any, manifest: Any) -> None:
+    assert check_violation(found, manifest, False, False, True, True).decision == "quarantine"
 
 
 @pytest.mark.parametrize("kind", ["replay", "mis-pairing", "executed-differs"])
