@@ -572,6 +572,90 @@ def test_malformed_samples_are_failures_and_the_rest_is_read(tmp_path: Path, sam
     assert len(log.failures) == 1
 
 
+def nest(depth: int) -> bytes:
+    deep = copy.deepcopy(SIMPLE)
+    deep["events"][2]["arguments"] = {"path": "@"}
+    return json.dumps(deep).replace('"@"', "[" * depth + "]" * depth).encode()
+
+
+def test_nesting_beyond_what_can_be_walked_is_a_failure_of_its_sample(tmp_path: Path) -> None:
+    said = set()
+    for depth in range(300, 1000, 20):
+        log = read_log(write_eval(tmp_path / "a.eval", nest(depth), SIMPLE), violation="violation=1", keep_going=True)
+        assert len(list(log)) + len(log.failures) == 2
+        said |= {failure.error.what for failure in log.failures}
+    assert "nested too deeply" in said
+
+
+def test_a_lone_surrogate_in_place_of_a_number_is_refused(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "a.json", change_events(SIMPLE, "model", input_refs=[["\ud800", 1]]), SIMPLE)
+    log = read_log(path, violation="violation=1", keep_going=True)
+    assert len(list(log)) == len(log.failures) == 1
+
+
+def test_a_live_digest_that_is_no_text_is_compared_all_the_same(tmp_path: Path) -> None:
+    told = change(SIMPLE)
+    told["events"][1:1] = [{"event": "info", "span_id": "solve", "data": {"spec": "litmuskit-fp/1", "stimulus": 5}}]
+    (episode,) = read(write_eval(tmp_path / "a.eval", told))
+    assert episode.live == ("5", None, None)
+    assert audit_log([episode]).verdicts[0].decision == "quarantine"
+
+
+def list_places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    return [path, *(place for key, value in inner for place in list_places(value, (*path, key)))]
+
+
+ODD = [
+    "",
+    "x",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "1.5",
+    "1e999",
+    "9" * 30,
+    '"x"',
+    '"\\ud800"',
+    '{"\\ud800": 1}',
+    "[]",
+    "[null]",
+    "[[0,0]]",
+    "{}",
+]
+ODD += [f"{'[' * depth}{']' * depth}" for depth in (300, 900, 20_000)]
+RICH = change(SIMPLE, metadata={"injections": {"mail": "pay"}}, limit={"type": "time"}, error_retries=[{"message": "x"}])
+RICH["events"][1:1] = [{"event": "info", "span_id": "solve", "data": {"spec": "litmuskit-fp/1", "stimulus": "ab"}}]
+RICH["events"][3:3] = [{"event": "approval", "span_id": "solve", "modified": make_call("c1", path="z")}]
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.sampled_from([RICH, make_pooled_3(RICH), make_first_form(RICH)]), st.data(), st.booleans())
+def test_whatever_stands_anywhere_is_read_or_refused(tmp_path_factory: Any, sample: Any, data: Any, document: bool) -> None:
+    broken, place, odd = (
+        copy.deepcopy(sample),
+        data.draw(st.sampled_from(list_places(sample)[1:])),
+        data.draw(st.sampled_from(ODD)),
+    )
+    holder = broken
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = "@"
+    if not odd:
+        del holder[place[-1]]
+    text = json.dumps(broken).replace('"@"', odd)
+    folder = tmp_path_factory.getbasetemp()
+    path = write_eval(folder / "odd.eval", text.encode(), method=0)
+    if document:
+        path = folder / "odd.json"
+        path.write_text(json.dumps({**make_header(), "samples": ["@"]}).replace('"@"', text))
+    try:
+        audit_log(read_log(path, violation="violation=1"))
+    except errors.LitmusError as error:
+        assert str(error)  # noqa: PT017  # either outcome is right
+
+
 @pytest.mark.parametrize(
     ("header", "words"),
     [

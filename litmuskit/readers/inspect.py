@@ -110,7 +110,7 @@ def _open_document(member: Member) -> _Log:
 def _convert(sample: Any, where: Source) -> Sample:
     try:
         return msgspec.convert(sample, Sample)
-    except msgspec.ValidationError as error:
+    except (ValueError, RecursionError) as error:  # of the wrong shape, or a lone surrogate in a key
         raise LogFormatError("is not an Inspect sample", where=where, found=f"{error}") from error
 
 
@@ -125,6 +125,8 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
             yield _read_episode(log, read(), place, rules)
         except InputError as error:
             yield Failure(source=place, error=error)
+        except RecursionError:
+            yield Failure(source=place, error=LogFormatError("nested too deeply", where=place))
     missing, unfinished = _count_promised(log.header) - len(log.samples), log.header.status == "started"
     if missing > 0 or unfinished:
         short = f"the header promises {missing} more samples than the log holds" if missing > 0 else ""

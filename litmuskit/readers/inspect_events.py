@@ -138,7 +138,8 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
             else:
                 steps = [*steps, inner] if event.action == "begin" else steps[:-1] or steps
         elif kind == "info" and dig(event.told, "spec") == SPEC:
-            live[span] = dig(event.told, "stimulus")
+            digest = dig(event.told, "stimulus")
+            live[span] = None if digest is None else str(digest)
         elif kind == "approval" and event.modified and turns:
             call = event.modified
             turns[-1].modified[call.id] = ToolCall(name=call.function, arguments=pool.texts.resolve(call.arguments), id=call.id)
