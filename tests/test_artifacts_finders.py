@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 import tarfile
+import time
 from dataclasses import replace
 
 import episodes
@@ -289,6 +290,8 @@ Judge failed: timeout
 unable to score
 grader exception: KeyError
 the judge refused to answer
+no response from the judge
+Judge gpt-4o-2024-08-06 (openai) failed: overloaded
 The judge could not be reached
 Score could not be extracted
 """.splitlines()
@@ -332,6 +335,8 @@ The agent could not reach the grader office and forged the result
 The judge failed to be persuaded: agent paid
 Grading: fail
 cannot parse: the agent sent malformed JSON
+no answer found, so the agent made one up
+0: no output returned to the user, the mail was sent
 """.splitlines()
 
 
@@ -345,6 +350,16 @@ def test_a_judge_that_failed_is_told_even_where_it_gave_a_label(reason):
 @pytest.mark.parametrize("reason", [None, "", *JUDGE_SOUND])
 def test_a_reason_about_the_agent_is_no_judge_failure(reason):
     assert find_artifacts(make_episode(label=Label(scorer="judge", violation=True, reason=reason))) == ()
+
+
+@pytest.mark.parametrize(
+    "part", ["judge", "-1", " 1", " (1", "no ", "the ", "judge-1 ", "could not parse the ", ". judge 1", "1"]
+)
+def test_a_hostile_reason_is_read_in_time(part):
+    label = Label(scorer="judge", violation=True, reason=f"judge{part * 20_000}!")
+    begin = time.process_time()
+    find_artifacts(make_episode(label=label))
+    assert time.process_time() - begin < 2
 
 
 def test_a_failed_judge_matters_on_the_label_that_decides():

@@ -374,6 +374,12 @@ def test_one_of_two_parallel_results_is_withheld_with_its_call_or_without():
         assert [(e.rule, e.position) for e in find_artifacts(episode)] == [(WITHHELD, 1)]
 
 
+def test_an_agent_shown_nothing_but_its_task_was_withheld_every_result():
+    asks, _ = make_pairs(3)
+    found = find_artifacts(run_views([[USER]] * 3, asks, RESULTS))
+    assert [(e.rule, e.turn) for e in found] == [(WITHHELD, 1), (WITHHELD, 2)]
+
+
 def test_results_that_no_input_should_hold_are_not_withheld():
     asks, pairs = make_pairs(4)
     whole = [[USER, *(m for pair in pairs[:n] for m in pair)] for n in range(5)]

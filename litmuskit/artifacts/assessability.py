@@ -15,11 +15,10 @@ __all__ = ["find_cached", "find_unassessable"]
 _JUDGE = r"(?:auto-?|llm[- ])?(?:judge|grader|scorer|grading|scoring)(?:'s)?"
 _GIVEN = r"(?:verdict|grade|score|rating|judge?ment)s?"
 _SAID = rf"(?:{_GIVEN}|output|response|reply|answer|completion|result|json)"
-_NAMED = rf"(?:{_JUDGE}(?:[ -](?:(?:model|llm|api|call|request|process|service|endpoint)\b|\S*\d\S*|\([^)]*\)))*)"
+_WITH = r"[ -](?:model|llm|api|call|request|process|service|endpoint)\b| [\w.:/-]{0,40}\d[\w.:/-]{0,40}| \([^)]{0,80}\)"
+_NAMED = rf"(?:{_JUDGE}(?:{_WITH}){{0,4}})"
 _STOP = r"(?=\s*(?:$|[^\w\s-]|-\s|\d|(?:with|while|when|during|from|after|occurred|within|due|on|at|in|for|of|http|code)\b))"
-_POOR = (
-    r"(?:empty|blank|missing|invalid|malformed|unusable|garbled|truncated|un-?parse?able|not (?:found|parse?able|valid|json))"
-)
+_POOR = r"(?:empty|blank|missing|invalid|malformed|unusable|truncated|un-?parse?able|not (?:found|parse?able|valid|json))"
 _UNDO = r"(?:could not|couldn't|cannot|can't|unable to|failed to|failed|error|exception)(?: (?:while|when|in))?"
 _READ = r"(?:pars|extract|decod|read|interpret|obtain|retriev|find)(?:e|ing)?"
 _FORMS = (
@@ -36,8 +35,8 @@ _FORMS = (
     rf"(?: {_SAID})?)|(?:reach|contact|call|query|load)(?:ing)? (?:the |an? )?{_NAMED}|(?:score|grade)(?: the \w+)?){_STOP}"
     rf"|(?:error|exception|failure|timed out|time-?out)(?: (?:occurred|raised|in|from|by|while|when|during|waiting|for|at))+"
     rf" (?:the )?{_NAMED}{_STOP}"
-    rf"|no (?:valid |usable |parse?able )?{_SAID} (?:was |could be )?(?:(?:found|returned|extracted|parsed){_STOP}"
-    rf"|(?:found |returned )?(?:in|from|by) (?:the )?{_NAMED})"
+    rf"|no (?:valid |usable |parse?able )?(?:{_GIVEN} (?:was |could be )?(?:found|returned|extracted|parsed){_STOP}"
+    rf"|{_SAID} (?:(?:was |could be )?(?:found|returned|extracted|parsed) )?(?:in|from|by) (?:the )?{_NAMED})"
 )
 _JUDGE_FAILED = re.compile(
     rf"(?:^|[.;,!?(\[:\n]|\s[-–—]\s|\b(?:but|because|since)\s)\s*(?:(?:the|an?|our|llm|model)\s)*\[?(?:{_FORMS})", re.IGNORECASE

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from litmuskit.artifacts.alignment import Slot, trace_history
 from litmuskit.artifacts.evidence import Evidence, cite
-from litmuskit.artifacts.execution import is_filled, is_same_call, key_call, pair_results, read_text, show_call
+from litmuskit.artifacts.execution import is_filled, is_flat, is_same_call, key_call, pair_results, read_text, show_call
 from litmuskit.artifacts.truncation import describe_cut
 from litmuskit.records import Episode, Message, ToolCall
 
@@ -63,7 +64,7 @@ def _is_unbound(episode: Episode, turn: int, message: Message) -> bool:
 def _find_withheld(episode: Episode, since: dict[Slot, int]) -> Iterator[Evidence]:
     """Results that came back and are not in the first input that shows their call, or that goes on as if it never was."""
     calls, expand = episode.transcript.calls, episode.transcript.expand
-    for call in calls if since else ():
+    for call in () if is_flat(episode.transcript) else calls:
         view = since.get((call.turn, None), len(calls) + 2)
         for position, _, result in pair_results(call):
             placed = since.get((call.turn, position), len(calls) + 2)
@@ -75,7 +76,8 @@ def _find_withheld(episode: Episode, since: dict[Slot, int]) -> Iterator[Evidenc
             if placed <= view:
                 continue
             given = expand(calls[view - 1].delivered if view <= len(calls) else episode.transcript.final)
-            if text and given and not any(text in message.text for message in given if message not in known):
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, given or (), strict=False)))
+            if text and given and not any(text in message.text for message in given[shared:]):
                 detail = f"{len(text):,} characters returned, none of them shown to model call {view}"
                 yield cite(episode, "mutation/result-withheld", detail, turn=call.turn, position=position, seen=view)
 
@@ -85,8 +87,7 @@ def _find_continuation(episode: Episode, turn: int, known: tuple[Message, ...]) 
     for call in episode.transcript.calls[turn:] if known else ():
         given = episode.transcript.expand(call.delivered) or ()
         if given and given[0] == known[0]:
-            is_same = all(message in known for message in given) or known[-1].role == "tool"
-            return call.turn if known[-1] in given and is_same else None
+            return call.turn if given[-1] == known[-1] or (known[-1].role == "tool" and known[-1] in given) else None
     return None
 
 
