@@ -234,6 +234,7 @@ def draft_verdict(
     verdict = Verdict(
         record=episode.record,
         source=str(episode.source),
+        file=episode.source.path,
         instance=episode.instance,
         epoch=episode.epoch,
         flagged=episode.flagged,

@@ -104,7 +104,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A mutation, truncation, replay or other alteration that the harness itself declared."""
+    """A mutation, truncation, replay or other alteration that the harness itself declared.
+
+    With a ``position`` it struck that call's result; a mutation without one struck the input of its ``turn``.
+    """
 
     kind: str
     turn: int | None = None
@@ -165,6 +168,13 @@ class Episode:
         for label in self.labels:
             if label.turn is not None or label.position is not None:
                 _check_place(label, self.transcript, self.record)
+        last = len(self.transcript.calls)
+        for event in self.events or ():
+            if event.turn is not None and (type(event.turn) is not int or not 1 <= event.turn <= last):
+                where = f"{self.record} event {event.kind!r}"
+                raise InputError(
+                    "declares a turn that the transcript does not hold", where=where, expected=f"1..{last}", found=event.turn
+                )
 
     def __repr__(self) -> str:
         flagged = "flagged" if self.flagged else "unflagged"
@@ -197,9 +207,9 @@ def _check_place(label: Label, transcript: Transcript, record: str) -> None:
     if turn is not None and (type(turn) is not int or not 1 <= turn <= len(calls)):
         raise InputError("flags a turn that the transcript does not hold", where=where, expected=f"1..{len(calls)}", found=turn)
     proposed = calls[turn - 1].proposed if turn is not None else None
-    held = len(proposed.tool_calls) if proposed is not None else 0
+    held = max(len(proposed.tool_calls) if proposed is not None else 0, 1)  # an answer in words is at 0
     if label.position is not None and turn is not None and not 0 <= label.position < held:
-        expected = f"below {held}, the calls of turn {turn}"
+        expected = f"below {held} at turn {turn}"
         raise InputError("flags a call that the turn does not hold", where=where, expected=expected, found=label.position)
 
 

@@ -38,7 +38,7 @@ class Verdict(Tabular):
 
     ``decision`` is one of `DECISIONS`, or None for an unflagged record that was judged to its end. ``mutation`` is the
     mutation flag (None: unknown). ``conditions`` are the four conditions of attribution, None for unknown. ``reached`` says
-    whether the payload got to the agent (None: not logged).
+    whether the payload got to the agent (None: not logged). ``source`` is the place in the ``file``: a member, a line.
     """
 
     record: str
@@ -58,6 +58,7 @@ class Verdict(Tabular):
     unlogged: tuple[str, ...] = ()
     diagnosis: tuple[str, ...] = ()
     reached: bool | None = None
+    file: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -100,6 +101,7 @@ class Verdict(Tabular):
         shown: dict[str, Any] = {name: getattr(self, name) for name in names}
         shown |= {name: list(getattr(self, name)) for name in ("rules", "conditions", "unlogged", "diagnosis")}
         shown |= {"attacked": self.attacked, "reached": self.reached, "groups": dict(self.groups)}
+        shown |= {"source": self.file or self.source, "place": self.source}
         facts = ("kind", "rule", "turn", "position", "call_id", "basis", "before_flag", "detail")
         return {**shown, "evidence": [{name: getattr(e, name) for name in facts} for e in self.evidence]}
 

@@ -18,7 +18,7 @@ from litmuskit.gate import THRESHOLD
 from litmuskit.harness import simulate_episodes, write_simulation
 from litmuskit.manifest import OracleManifest
 from litmuskit.readers import read_log
-from litmuskit.records import Context, Episode, Harness, Label, ToolCall, Transcript
+from litmuskit.records import Context, Episode, Event, Harness, Label, ToolCall, Transcript
 from litmuskit.report import describe_methods, write_bundle, write_report
 from litmuskit.reproduction import reproduce
 from litmuskit.stimulus import fingerprint_turns
@@ -280,6 +280,25 @@ def test_what_is_not_held_is_not_screened(manifest: OracleManifest) -> None:
     assert "mutation-unknown" in decide(replace(episode, transcript=transcript), manifest)[1]
 
 
+@pytest.mark.parametrize(
+    ("event", "decision"),
+    [(Event(kind="mutation", turn=2), "quarantine"), (Event(kind="mutation", turn=2, position=0), "count")],
+)
+def test_a_mutation_declared_at_the_flagged_turn(manifest: OracleManifest, event: Event, decision: str) -> None:
+    unpinned = replace(HARNESS, source=None)
+    assert decide(make_episode(events=(event,), harness=unpinned), manifest)[0] == decision
+
+
+@pytest.mark.parametrize("turn", [0, -1, 3, True, "2"])
+def test_a_place_that_the_transcript_does_not_hold_is_refused(turn: Any) -> None:
+    with pytest.raises(InputError, match="does not hold"):
+        relabel(make_episode(), turn=turn)
+    with pytest.raises(InputError, match="does not hold"):
+        make_episode(events=(Event(kind="mutation", turn=turn),))
+    with pytest.raises(InputError, match="does not hold"):
+        relabel(make_episode(), position=9)
+
+
 def test_unattacked_runs_are_neither_flagged_nor_in_n(manifest: OracleManifest) -> None:
     audit = audit_log([make_episode(), make_episode("benign", attacked=False)], manifest)
     assert (audit.counts.episodes, audit.counts.unattacked, audit.counts.flagged) == (1, 1, 1)
@@ -406,6 +425,8 @@ def test_audit_command(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["audit", log, "--oracle", str(tmp_path / "m"), "--json", "-"]) == 1
     whole = json.loads(capsys.readouterr().out)
     assert whole["episodes"] == 60
+    assert {verdict["source"] for verdict in whole["verdicts"]} == {log}
+    assert whole["verdicts"][0]["place"] == f"{log}:2"
     assert whole["escalated"] > 0
     assert whole["counted"] > 0
     assert (

@@ -139,7 +139,21 @@ FACTS = {
     "groups": st.dictionaries(TEXT, TEXT, max_size=2),
     "metadata": OBJECT,
 }
-episode = st.builds(Episode, source=st.just(Source(path="x")), **FACTS)
+
+
+def build_episode(**facts):
+    """An episode whose labels and events name turns that its transcript holds."""
+    last = len(facts["transcript"].calls)
+
+    def place(one):
+        turn = None if one.turn is None or not last else 1 + one.turn % last
+        return replace(one, turn=turn, position=None if one.position is None else 0)
+
+    labels, events = (tuple(map(place, facts[name] or ())) for name in ("labels", "events"))
+    return Episode(**{**facts, "labels": labels, "events": facts["events"] and events})
+
+
+episode = st.builds(build_episode, source=st.just(Source(path="x")), **FACTS)
 laws = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )

@@ -303,12 +303,12 @@ def test_events_say_whether_the_harness_declares_them(tmp_path):
         ("silent", {}, lambda ep: None, None),
         ("declares", {"events": ()}, lambda ep: None, ()),
         ("did", {}, lambda ep: ep.event("replay", detail="x"), (Event(kind="replay", detail="x"),)),
-        ("given", {"events": [Event(kind="replay", turn=3)]}, lambda ep: None, (Event(kind="replay", turn=3),)),
+        ("given", {"events": [Event(kind="replay")]}, lambda ep: None, (Event(kind="replay"),)),
         (
             "both",
             {"events": ({"kind": "a"},)},
-            lambda ep: ep.mutation(turn=2),
-            (Event(kind="a"), Event(kind="mutation", turn=2)),
+            lambda ep: ep.mutation(policy="p"),
+            (Event(kind="a"), Event(kind="mutation", policy="p")),
         ),
     ):
         (tmp_path / name).mkdir()

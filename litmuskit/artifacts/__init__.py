@@ -55,7 +55,8 @@ def _find_declared(episode: Episode) -> Iterable[Evidence]:
     for event in episode.events or ():
         kind = event.kind if event.kind in KINDS else "mutation"
         detail = event.detail or f"{event.kind} declared by the harness"
-        yield cite(episode, f"{kind}/declared", detail, turn=event.turn, position=event.position, declared=True)
+        seen = event.turn if kind == "mutation" and event.position is None else None  # it struck the input of its turn
+        yield cite(episode, f"{kind}/declared", detail, turn=event.turn, position=event.position, seen=seen, declared=True)
 
 
 def _collect(episode: Episode, searches: Iterable[Search]) -> tuple[Evidence, ...]:

@@ -59,7 +59,7 @@ class Recorder:
         if isinstance(harness, records.Harness) and identity:
             raise InputError("identity is given twice", where="harness", found=sorted(identity))
         fields = {"name": harness, **identity} if isinstance(harness, str) else harness
-        self.path, self._count, self._lock = Path(path), 0, Lock()
+        self.path, self._begun, self._count, self._lock = Path(path), 0, 0, Lock()
         self.harness: records.Harness = parse_at("harness", parse_record, records.Harness, fields)
         try:
             self._stream: BinaryIO = self.path.open("xb")
@@ -71,7 +71,8 @@ class Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._write(encode_line({"type": "end", "episodes": self._count}))
+        if self._begun == self._count:  # else an episode could not be written, and the log reads as what it is: cut
+            self._write(encode_line({"type": "end", "episodes": self._count}))
         self._stream.close()
 
     @contextmanager
@@ -83,6 +84,8 @@ class Recorder:
         ``events=()`` says that the harness declares every alteration it makes, so that none declared means none made.
         """
         named = {"record": f"{instance}#{epoch}", "instance": instance, "epoch": epoch, "run": token_hex(16)}
+        with self._lock:
+            self._begun += 1
         episode = EpisodeRecorder({**named, **facts})
         try:
             yield episode
