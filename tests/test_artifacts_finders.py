@@ -24,6 +24,7 @@ from litmuskit.artifacts import (
     regrade_flags,
 )
 from litmuskit.artifacts.delivery import is_delivered
+from litmuskit.artifacts.execution import is_same_call
 from litmuskit.artifacts.truncation import describe_cut, is_marked
 from litmuskit.audit import audit_log
 from litmuskit.calibration import calibrate
@@ -602,3 +603,9 @@ def test_a_superseded_copy_is_reported_and_decides_nothing():
     episode = episodes.make_episode(edited=True)
     assert [(e.rule, e.before_flag) for e in find_artifacts(episode)] == [("duplicate/latest-wins", False)]
     assert audit_log([episode], calibrate([episodes.make_episode("reference")])).verdicts[0].decision == "count"
+
+
+def test_arguments_nested_beyond_reading_are_compared_as_text():
+    deep = ToolCall(name="f", arguments="[" * 200_000)
+    assert is_same_call(deep, deep)
+    assert not is_same_call(deep, ToolCall(name="f", arguments={}))

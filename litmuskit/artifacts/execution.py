@@ -77,7 +77,7 @@ def show_call(call: ToolCall | None) -> str:
 def _parse(arguments: Mapping[str, Any] | str) -> Any:
     try:
         return json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
 
 
