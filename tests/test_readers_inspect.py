@@ -312,3 +312,11 @@ def test_quoting_refusals_are_mention_only(logs: Path, kind: str) -> None:
     for e in read(logs / f"current_0.3.285/agent_threat_bench_{kind}_quoting.eval"):
         if e.flagged:
             assert {one.kind for one in find_artifacts(e)} == {"mention-only"}
+
+
+def test_an_execution_is_told_from_every_other(logs: Path) -> None:
+    current = logs / "current_0.3.285"
+    runs = {e.record: e.run for e in read(current / "truncation_3epochs.eval")}
+    assert None not in runs.values()
+    assert len(set(runs.values())) == len(runs)
+    assert None not in {e.run for e in read(logs / "old/truncation_0.3.60.eval")}

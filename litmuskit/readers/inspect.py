@@ -165,6 +165,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         source=source,
         instance=str(sample.id),
         epoch=sample.epoch,
+        run=_name_run(header.eval, sample),
         transcript=reading.transcript,
         labels=_read_labels(
             scores, len(reading.transcript.calls), rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"
@@ -229,6 +230,14 @@ def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int,
         source=revision if isinstance(revision, dict) else None,
         policies=policies,
     )
+
+
+def _name_run(spec: Any, sample: Sample) -> str | None:
+    """The execution itself, wherever its log stands: the sample's uuid, before there were any its place in the evaluation."""
+    if isinstance(sample.uuid, str) and sample.uuid:
+        return sample.uuid
+    evaluation = dig(spec, "eval_id") or dig(spec, "run_id")
+    return f"{evaluation}/{sample.id}/{sample.epoch}" if isinstance(evaluation, str) and evaluation else None
 
 
 def _read_status(run: str, sample: Sample, reading: Reading) -> Status:

@@ -92,6 +92,7 @@ class Sample(msgspec.Struct):
 
     id: int | str
     epoch: int
+    uuid: Any = None
     input: Any = None
     messages: list[LoggedMessage] = []
     message_refs: list[tuple[int, int]] = []
