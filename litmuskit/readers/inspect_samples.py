@@ -165,7 +165,7 @@ class Texts:
         content, calls = logged.content, logged.tool_calls or ()
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self._resolve_text(content, (logged.id, logged.tool_call_id, logged.role))
+                content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
         elif content is not None:  # only then does Inspect move long arguments to the attachments
             content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
