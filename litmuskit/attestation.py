@@ -44,10 +44,6 @@ class Attestation:
     diagnosis: tuple[str, ...] = ()
     unfingerprintable: str | None = None
 
-    def reaches(self, rung: str) -> bool:
-        """Whether the stimulus is attested at ``rung`` or above."""
-        return RUNGS.index(self.rung) >= RUNGS.index(rung)
-
 
 def attest_episode(
     manifest: OracleManifest | None, episode: Episode, *, turn: int | None = None, match: Match = "component"
