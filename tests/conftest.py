@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# shared machines are slow at times: a slow draw is no defect, a failing law is
-settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared-machine")
+# A run is the same run everywhere; `pytest --hypothesis-profile=explore` looks further, and what it finds becomes an @example.
+# Shared machines are slow at times: a slow draw is no defect, a failing law is.
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, max_examples=1_000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 SHARED = Path(os.environ.get("LITMUSKIT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 

@@ -151,8 +151,10 @@ def estimate_from_controls(
     if n == 0:
         raise NotIdentifiedError("no episodes", where="episodes", expected="at least one", found=0)
     point = (x / n + c / d - 1) / (a / b + c / d - 1)
-    limits, raw = place_limits(point, *lang_reiczigel_limits(x, n, a, b, c, d, level))
-    notes, counts = (TRANSPORT[transport], f"Se {a}/{b}, Sp {c}/{d}", raw), {"n": n, "x": int(x) if x % 1 == 0 else x}
+    (point, lower, upper), raw = place_limits(point, *lang_reiczigel_limits(x, n, a, b, c, d, level))
+    limits = point, min(lower, point), max(upper, point)
+    widened = () if lower <= point <= upper else ("widened to hold the estimate, which pseudo-observations had passed by",)
+    notes, counts = (TRANSPORT[transport], f"Se {a}/{b}, Sp {c}/{d}", raw, *widened), {"n": n, "x": int(x) if x % 1 == 0 else x}
     return state_rate("violations", "Lang-Reiczigel", limits, level, *notes, references=("Lang and Reiczigel 2014",), **counts)
 
 
