@@ -17,6 +17,7 @@ from litmuskit.canonical import load_strict
 from litmuskit.comparison import compare
 from litmuskit.display import Table, safe_text
 from litmuskit.errors import InputError
+from litmuskit.folder import find_aside
 from litmuskit.manifest import OracleManifest, read_manifest
 from litmuskit.rates import RateTable, estimate_rates
 from litmuskit.readers import Log, read_log
@@ -142,7 +143,7 @@ def _read_preflight(path: str | None, policy: str) -> Mapping[str, str] | None:
 def run_calibrate(arguments: argparse.Namespace) -> int:
     """``litmuskit calibrate``."""
     target = Path(arguments.out)
-    old = read_manifest(target) if (target / "manifest.json").is_file() else None
+    old = read_manifest(target) if (target / "manifest.json").is_file() or find_aside(target) else None
     version, supersedes = (old.version + 1, old.content_id) if old else (1, None)
     expected = _read_expected(arguments.expected)
     manifest = calibrate(_open_log(arguments, arguments.reference), expected, version=version, supersedes=supersedes)
@@ -261,20 +262,7 @@ def _read_shares(text: str | None, where: str) -> dict[str, float] | None:
 
 def run_rates(arguments: argparse.Namespace) -> int:
     """``litmuskit rates``."""
-    names = (
-        "flagged",
-        "episodes",
-        "quarantined",
-        "escalated",
-        "not_assessable",
-        "adjudicated",
-        "true",
-        "unflagged_adjudicated",
-        "missed",
-    )
-    counts = {name: getattr(arguments, name) for name in names}
-    controls = {"caught": arguments.caught, "cleared": arguments.cleared, "transport": arguments.transport}
-    table = estimate_rates(**counts, **controls, level=arguments.level)
+    table = estimate_rates(**{name: value for name, value in vars(arguments).items() if name not in {"run", "json"}})
     if arguments.json:
         _dump(table.to_json(), arguments.json)
     if arguments.json != "-":

@@ -3,15 +3,14 @@
 A header (who, which version, which policies, which controls) and one canonical line per component, sorted, so that two
 versions differ in git where they differ in fact. ``content_id`` covers everything but the annotations; nothing hashed holds
 a time, so calibrating again on the same reference gives the same id. On disk it is a folder of ``manifest.json`` and
-``entries.jsonl``, built beside its place and renamed there; reading believes nothing until sizes, digests and the id agree.
+``entries.jsonl``, built beside its place and exchanged with what stands there; reading believes nothing until sizes, digests
+and the id agree.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from litmuskit.canonical import canonicalize, digest_json, load_strict
 from litmuskit.display import Table, Tabular
 from litmuskit.errors import LogFormatError, ManifestError
+from litmuskit.folder import find_aside, write_folder
 from litmuskit.framing import SPEC
 from litmuskit.records import Policy
 
@@ -182,7 +182,7 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 
 def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Path:
-    """Write a manifest folder atomically.
+    """Write a manifest folder atomically: see `write_folder`.
 
     Parameters
     ----------
@@ -198,32 +198,25 @@ def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Pa
     Raises
     ------
     ManifestError
-        On a rollback, or when ``path`` is something else.
+        On a rollback, when ``path`` is something else, or when an interrupted write took the old one from its place.
     """
-    target = Path(path)
-    if target.exists():
-        _refuse_rollback(manifest, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    fresh.chmod(0o755)
-    header = manifest.to_header()
+    target, header = Path(path), manifest.to_header()
+    _refuse_rollback(manifest, target)
     whole = {**header, "content_id": digest_json(header), "annotations": dict(manifest.annotations)}
-    try:
-        (fresh / ENTRIES).write_bytes(manifest.to_lines())
-        (fresh / HEADER).write_bytes(canonicalize(whole) + b"\n")
-        if target.exists():
-            old = fresh.with_name(f"{fresh.name}-old")
-            target.rename(old)
-            fresh.rename(target)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    write_folder(target, {ENTRIES: manifest.to_lines(), HEADER: canonicalize(whole) + b"\n"})
     return target
 
 
+def _refuse_interrupted(target: Path) -> None:
+    if (aside := find_aside(target)) is not None:
+        remedy = f"rename {aside} to {target}"
+        raise ManifestError("a write was interrupted; the old manifest stands aside", where=target, remedy=remedy)
+
+
 def _refuse_rollback(manifest: OracleManifest, target: Path) -> None:
+    _refuse_interrupted(target)
+    if not target.exists():
+        return
     if not target.is_dir() or (any(target.iterdir()) and not (target / HEADER).is_file()):
         raise ManifestError("something else stands there", where=target, expected="a manifest folder or nothing")
     if not any(target.iterdir()):
@@ -260,6 +253,7 @@ def read_manifest(path: str | os.PathLike[str], *, at_least: int = 1) -> OracleM
     folder = Path(path)
     if folder.name == HEADER:
         folder = folder.parent
+    _refuse_interrupted(folder)
     header, lines = _read_file(folder / HEADER), _read_file(folder / ENTRIES)
     try:
         whole = load_strict(header, str(folder / HEADER))

@@ -34,17 +34,8 @@ class Counts(Tabular):
 
     def to_table(self) -> Table:
         """One row per count."""
-        names = (
-            "episodes",
-            "unattacked",
-            "flagged",
-            "counted",
-            "quarantined",
-            "escalated",
-            "not_assessable",
-            "not_assessable_unflagged",
-        )
-        return Table(columns=("count", "records"), rows=tuple((n, getattr(self, n)) for n in names), caption="counts")
+        rows = tuple((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        return Table(columns=("count", "records"), rows=rows, caption="counts")
 
 
 def tally_verdicts(verdicts: Iterable[Verdict]) -> Counts:

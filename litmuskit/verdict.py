@@ -86,24 +86,11 @@ class Verdict(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         """The verdict under its contract keys."""
-        names = (
-            "record",
-            "source",
-            "instance",
-            "epoch",
-            "flagged",
-            "decision",
-            "attestation",
-            "turn",
-            "fingerprint",
-            "mutation",
-        )
-        shown: dict[str, Any] = {name: getattr(self, name) for name in names}
-        shown |= {name: list(getattr(self, name)) for name in ("rules", "conditions", "unlogged", "diagnosis")}
-        shown |= {"attacked": self.attacked, "reached": self.reached, "groups": dict(self.groups)}
-        shown |= {"source": self.file or self.source, "place": self.source}
         facts = ("kind", "rule", "turn", "position", "call_id", "basis", "before_flag", "detail")
-        return {**shown, "evidence": [{name: getattr(e, name) for name in facts} for e in self.evidence]}
+        shown: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "file"}
+        shown |= {"source": self.file or self.source, "place": self.source, "groups": dict(self.groups)}
+        shown["evidence"] = [{name: getattr(e, name) for name in facts} for e in self.evidence]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
 
     def to_table(self) -> Table:
         """One row per matched rule and per piece of evidence."""

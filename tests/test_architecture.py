@@ -18,7 +18,7 @@ PACKAGE = ROOT / "litmuskit"
 # A noun imports only from lower floors, never from its own: inside a sub-package (one noun) modules must merely be acyclic.
 FLOORS = (
     {"errors"},
-    {"canonical", "display"},
+    {"canonical", "display", "folder"},
     {"draw", "transcript"},
     {"records", "rates"},
     {"messages"},

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from episodes import HARNESS, POLICY, make_episode, relabel
 
+import litmuskit.folder as folder_module
 from litmuskit.attestation import attest_episode, check_manifest, diff_manifests, validate_manifest
 from litmuskit.calibration import calibrate, consensus
 from litmuskit.errors import InputError, ManifestError, StaleManifestError
@@ -109,6 +114,83 @@ def test_versions_never_go_down(manifest: OracleManifest, tmp_path: Path) -> Non
     with pytest.raises(ManifestError, match="already trusted"):
         read_manifest(folder, at_least=3)
     assert not [p for p in tmp_path.iterdir() if p.name != "m"]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_write_killed_at_any_step_leaves_a_readable_manifest_or_says_what_to_do(
+    manifest: OracleManifest, tmp_path: Path, exchanges: bool
+) -> None:
+    second = replace(manifest, version=2, supersedes=manifest.content_id, annotations={"by": "me"})
+    ended, seen = 9, set()
+    for step in range(1, 99):
+        folder = manifest.write(tmp_path / str(step) / "m[1]")
+        if (child := os.fork()) == 0:
+            kill_at_step(step, partial(second.write, folder), exchanges)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if folder.exists():
+            seen.add(read_manifest(folder).version)
+        else:
+            seen.add("interrupted")
+            for attempt in (partial(second.write, folder), partial(read_manifest, folder)):
+                with pytest.raises(ManifestError, match="interrupted") as caught:
+                    attempt()
+            aside, place = re.search(r"[Rr]ename (\S+) to (\S+?)\.?$", str(caught.value)).groups()
+            Path(aside).rename(place)
+            assert read_manifest(folder) == manifest
+        if ended == 0:
+            break
+    assert ended == 0
+    assert seen == ({1, 2} if exchanges else {1, 2, "interrupted"})
+    assert [p.name for p in folder.parent.iterdir()] == ["m[1]"]
+
+
+def kill_at_step(step: int, write: Callable[[], object], exchanges: bool) -> None:
+    """Run ``write`` in this process and end it before the ``step``-th change on the disk, or with status 0."""
+    left = step
+
+    def count(change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os._exit(1)
+            return change(*args, **named)
+
+        return counted
+
+    os.rename, os.fsync, os.rmdir = count(os.rename), count(os.fsync), count(os.rmdir)
+    folder_module._exchange = count(folder_module._exchange if exchanges else lambda *_: False)
+    try:
+        write()
+    finally:
+        os._exit(0 if left > 0 else 2)
+
+
+def test_a_rename_that_fails_puts_the_old_manifest_back(
+    manifest: OracleManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = manifest.write(tmp_path / "m")
+    rename = Path.rename
+    monkeypatch.setattr(folder_module, "_exchange", lambda *_: False)
+
+    def refuse(self: Path, target: Path) -> Path:
+        if target == folder and not self.name.endswith("-old"):
+            raise PermissionError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(PermissionError):
+        replace(manifest, version=2, supersedes=manifest.content_id).write(folder)
+    assert read_manifest(folder) == manifest
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_manifest_behind_a_link_is_replaced_where_it_stands(manifest: OracleManifest, tmp_path: Path) -> None:
+    folder, link = manifest.write(tmp_path / "there" / "m"), tmp_path / "m"
+    link.symlink_to(folder)
+    replace(manifest, version=2, supersedes=manifest.content_id).write(link)
+    assert link.is_symlink()
+    assert read_manifest(folder).version == read_manifest(link).version == 2
 
 
 def test_something_else_is_not_overwritten(manifest: OracleManifest, tmp_path: Path) -> None:
