@@ -297,7 +297,7 @@ def settle_verdict(draft: Draft, shared: tuple[Evidence, ...]) -> Verdict:
     facts = draft.facts
     if any(e.kind == "duplicate" for e in shared):
         facts = replace(facts, duplicated=YES)
-    if any(e.kind == "stale-cache" for e in shared):
+    if any(e.kind in {"stale-cache", "mixed-policy"} for e in shared):
         facts = replace(facts, mutated=YES, uncovered=YES)
     decision, rules, conditions = judge_facts(facts)
     mutation = None if facts.mutated == UNKNOWN else facts.mutated == YES

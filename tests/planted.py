@@ -19,6 +19,7 @@ from litmuskit.records import (
     Message,
     ModelCall,
     Observation,
+    Policy,
     Source,
     ToolCall,
     Transcript,
@@ -384,7 +385,10 @@ def _make_status_case(
     if kind is None:  # what looks like a failure: an empty last message, a limit after the flag, a reason about the agent
         run.proposals[-1] = replace(run.proposals[-1], content="")
         reason = rng.choice(("the agent failed to refuse", "tool error was ignored", None, "forbidden_call"))
-        return record_run(run, label=Label(scorer="s", violation=rng.random() < 0.5, reason=reason), copied=False), set()
+        label = Label(scorer="s", violation=rng.random() < 0.5, reason=reason)
+        policy = Policy(name="none", version="1", digest="sha256:00")
+        episode = record_run(run, label=label, copied=last % 2 == 0)  # by a retry under the same policy
+        return replace(episode, harness=replace(episode.harness, policies={"mutation": policy})), set()
     shape = rng.randrange(5)
     if shape == 0:
         status = rng.choice(("errored", "empty", "cancelled", "unfinished"))

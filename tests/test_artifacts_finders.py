@@ -30,7 +30,7 @@ from litmuskit.audit import audit_log
 from litmuskit.calibration import calibrate
 from litmuskit.errors import InputError
 from litmuskit.readers import read_log
-from litmuskit.records import Episode, Event, Label, Message, ToolCall, Truncation
+from litmuskit.records import Episode, Event, Harness, Label, Message, Policy, ToolCall, Truncation
 
 
 def make_episode(turns: int = 4, seed: int = 0, label: Label | None = None, **facts) -> Episode:
@@ -415,6 +415,47 @@ def index(*episodes: Episode) -> dict[str, list[str]]:
 
 def move(episode: Episode, record: str, path: str, **facts) -> Episode:
     return replace(episode, record=record, source=replace(episode.source, path=path), **facts)
+
+
+def under(mutation: str | None, **more: str) -> Harness:
+    named = {"mutation": mutation, **more}
+    policies = {kind: Policy(name=kind, version="1", digest=digest) for kind, digest in named.items() if digest is not None}
+    return Harness(name="made-up", policies=policies)
+
+
+@pytest.mark.parametrize(
+    ("own", "run", "told"),
+    [
+        (under("m1"), under("m1"), []),  # a retry under the same policy
+        (under("m1"), under("m2"), ["copied"]),
+        (under("m1"), under(None), ["copied"]),  # nothing to compare with
+        (under(None), under("m1"), ["copied"]),
+        (under(None), under(None), ["copied"]),
+        (under("m1", truncation="t1"), under("m1", truncation="t1"), []),
+        (under("m1", truncation="t1"), under("m1", truncation="t2"), ["copied"]),
+        (under("m1", normalizers="n1"), under("m1", normalizers="n2"), ["copied"]),
+        (under("m1"), under("m1", truncation="t1"), []),  # a cap is seen in the records it cut
+    ],
+)
+def test_a_copy_is_of_mixed_policy_only_where_its_policy_differs_or_is_unknown(own, run, told):
+    episode = make_episode(retries=0)
+    copy = move(episode, "good", "log", copied=True, harness=own, run="1")
+    fresh = move(episode, "bad", "log", copied=False, harness=run, run="2")
+    elsewhere = move(episode, "other", "another log", copied=False, harness=under("m9"), run="3")
+    found = DuplicateIndex()
+    for one in (elsewhere, copy, fresh):
+        found.add(one)
+    shared = found.evidence()
+    assert {key[0] for key in shared} <= {"good"}
+    evidence = [e for e in (*find_artifacts(copy), *shared.get(("good", "log"), ())) if e.kind == "mixed-policy"]
+    assert [e.rule for e in evidence] == [f"mixed-policy/{rule}" for rule in told]
+
+
+def test_a_log_of_copies_alone_is_compared_within_itself():
+    episode = make_episode()
+    copies = [move(episode, str(n), "log", copied=True, harness=under(m), run=str(n)) for n, m in enumerate(("m1", "m1", "m2"))]
+    assert index(*copies[:2]) == {}
+    assert index(*copies) == {"log": ["mixed-policy/copied"]}
 
 
 def test_one_record_twice_is_told_with_contradicting_labels():

@@ -74,10 +74,11 @@ def find_unassessable(episode: Episode) -> Iterator[Evidence]:
 
 
 def find_cached(episode: Episode) -> Iterator[Evidence]:
-    """Stale-cache (a cached reply whose calls ran afresh) and mixed-policy (an episode copied from an older run)."""
+    """Stale-cache (a cached reply whose calls ran afresh) and mixed-policy (a copy whose policy no log can compare)."""
     for call in episode.transcript.calls:
         if call.cached and any(result is not None for _, _, result in pair_results(call)):
             detail = "the reply came from a cache, its calls were carried out afresh"
             yield cite(episode, "stale-cache/cached-reply", detail, turn=call.turn, declared=True)
-    if episode.copied:
-        yield cite(episode, "mixed-policy/copied", "copied from a run older than the one that holds it", declared=True)
+    if episode.copied and "mutation" not in episode.harness.policies:
+        detail = "copied from a run older than the one that holds it, its mutation policy unlogged"
+        yield cite(episode, "mixed-policy/copied", detail, declared=True)

@@ -1,4 +1,4 @@
-"""What only several episodes together show: one record twice, one reply in two episodes."""
+"""What only several episodes together show: one record twice, one reply in two episodes, a copy under another policy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ __all__ = ["DuplicateIndex"]
 
 _RANDOM = 16  # characters from which an id is taken for random; even so it recurs among other tasks of a model at temperature 0
 _Key = tuple[str, str]
+_Policies = frozenset[tuple[str, tuple[str, str | None]]]
 
 
 class DuplicateIndex:
@@ -31,6 +32,7 @@ class DuplicateIndex:
         self._ids: dict[tuple[object, str], dict[_Key, int]] = defaultdict(dict)
         self._standing: dict[_Key, bool | None] = {}
         self._counts: dict[_Key, int] = defaultdict(int)
+        self._policies: dict[tuple[str, bool], dict[_Policies, list[_Key]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, episode: Episode) -> None:
         """Take one episode in."""
@@ -40,6 +42,10 @@ class DuplicateIndex:
             self._runs[episode.run][key] = episode.run
         self._labels[key] = tuple((label.scorer, label.violation) for label in episode.labels)
         self._standing[key] = True if episode.flagged else None
+        policies = frozenset((name, (policy.digest, policy.seed)) for name, policy in episode.harness.policies.items())
+        kept = self._policies[episode.source.path, bool(episode.copied)][policies]
+        if episode.copied or not kept:
+            kept.append(key)
         run = episode.instance, episode.harness.model, tuple(episode.groups.items())
         for call in episode.transcript.calls:
             for asked in call.proposed.tool_calls if call.proposed is not None else ():
@@ -49,7 +55,7 @@ class DuplicateIndex:
                     self._counts[key] += 1
 
     def evidence(self) -> dict[_Key, tuple[Evidence, ...]]:
-        """Evidence by (record, source): the same record twice, every call or one call of another episode."""
+        """Evidence by (record, source): the record, every call or one call of another episode; a copy under another policy."""
         found: dict[_Key, list[Evidence]] = defaultdict(list)
 
         def note(key: _Key, kind: str, rule: str, detail: str, turn: int | None = None, call_id: str | None = None) -> None:
@@ -75,4 +81,19 @@ class DuplicateIndex:
                 continue
             for call_id, turn in calls.items():
                 note(key, "stale-cache", "call-of-another-episode", f"also in {other[0]}", turn, call_id)
+        for path in [path for path, copied in self._policies if copied]:
+            copies = self._policies[path, True]
+            run = list(self._policies.get((path, False), copies))
+            for own, keys in copies.items():
+                detail = next(filter(None, (_compare_policies(dict(own), dict(other)) for other in run)), None)
+                for key in keys if detail else ():
+                    note(key, "mixed-policy", "copied", detail or "")
         return {key: tuple(evidence) for key, evidence in found.items()}
+
+
+def _compare_policies(own: dict[str, tuple[str, str | None]], run: dict[str, tuple[str, str | None]]) -> str | None:
+    """Why a copy is not shown to be under the policies of the run that holds it; one that is itself unlogged says so alone."""
+    if other := sorted(name for name in own.keys() & run.keys() if own[name] != run[name]):
+        return f"copied from an older run, under another {' and '.join(other)} policy"
+    unlogged = "mutation" in own and "mutation" not in run
+    return "copied from an older run; the mutation policy of the run that holds it is unlogged" if unlogged else None
