@@ -78,17 +78,7 @@ def _agree(value: Any, depth: int = 0) -> bool:
     kind = type(value)
     if kind is str:
         return bool(value.isascii()) or not _has_surrogate(value)
-    if kind is bool or value is None:
-        return True
-    if kind is int:
-        return bool(-LARGEST_INTEGER <= value <= LARGEST_INTEGER)
-    if kind is float:  # integral floats lose their point under RFC 8785; both print the shortest digits in this range
-        return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
-    if depth > DEEPEST:
-        return False
-    if kind is list:
-        return all(_agree(item, depth + 1) for item in value)
-    if kind is dict:
+    if kind is dict and depth <= DEEPEST:
         for key, item in value.items():
             # below U+D800 the orders by UTF-16 unit and by code point are one
             if type(key) is not str or not (key.isascii() or max(key) < "\ud800"):
@@ -96,7 +86,13 @@ def _agree(value: Any, depth: int = 0) -> bool:
             if not (type(item) is str and item.isascii()) and not _agree(item, depth + 1):  # most arguments are plain text
                 return False
         return True
-    return False
+    if kind is list and depth <= DEEPEST:
+        return all(_agree(item, depth + 1) for item in value)
+    if kind is int:
+        return bool(-LARGEST_INTEGER <= value <= LARGEST_INTEGER)
+    if kind is float:  # integral floats lose their point under RFC 8785; both print the shortest digits in this range
+        return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
+    return kind is bool or value is None
 
 
 def _refuse(value: Any, where: str, depth: int) -> None:

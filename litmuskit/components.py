@@ -130,7 +130,7 @@ def _messages(
 
 
 def _digest_alone(message: Message) -> bytes:
-    return digest_message(message, Aliases(), "$")[0]
+    return digest_message(message, Aliases())[0]
 
 
 def _take_answered(unanswered: list[ToolCall], call_id: str | None) -> ToolCall | None:

@@ -85,7 +85,7 @@ def digest_tool(schema: Any, where: str) -> bytes:
     return found
 
 
-def digest_observation(content: Any, where: str = "$") -> bytes:
+def digest_observation(content: Any, where: str = "$.content") -> bytes:
     """The obs digest of exact delivered content: bytes, text, a list of blocks, or None for nothing at all."""
     if isinstance(content, str):
         form, text = split_text(content)
@@ -159,11 +159,11 @@ def _frame_name(name: str) -> bytes:
     return _frame(name.encode("utf-8", "surrogatepass"))
 
 
-def digest_message(message: Message, aliases: Aliases, where: str) -> tuple[bytes, bytes | None]:
-    """``(msg, obs)`` of one message; obs is None unless it is a tool's reply."""
+def digest_message(message: Message, aliases: Aliases) -> tuple[bytes, bytes | None]:
+    """``(msg, obs)`` of one message; obs is None unless it is a tool's reply. Errors name the place in the message."""
     content, calls = message.content, message.tool_calls
     if message.role == "tool":
-        obs = digest_observation(content, where)
+        obs = digest_observation(content)
         framed = aliases.name_reply(message.tool_call_id) + _OBS + obs
         if message.error is None:
             return sha256(_REPLY[5] + framed).digest(), obs
@@ -175,11 +175,10 @@ def digest_message(message: Message, aliases: Aliases, where: str) -> tuple[byte
     elif content is None:
         frames = [_frame_role(count, message.role, None)]
     else:
-        at = f"{where}.content"
-        form, part = (b"bytes", content) if isinstance(content, bytes) else (b"json", canonical_part(content, at))
+        form, part = (b"bytes", content) if isinstance(content, bytes) else (b"json", canonical_part(content, "$.content"))
         frames = [_frame_role(count + 2, message.role, None), _FORMS[form], _frame(part)]
     for index, call in enumerate(calls):
-        form, part = _argument_parts(call.arguments, f"{where}.tool_calls[{index}].arguments")
+        form, part = _argument_parts(call.arguments, f"$.tool_calls[{index}].arguments")
         framed = aliases.name_call(call.id) + _frame_name(call.name) + _FORMS[form] + _length(len(part)) + part
         frames += _CALL, sha256(_CALL_HEAD + framed).digest()
     return sha256(b"".join(frames)).digest(), None

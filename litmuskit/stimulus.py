@@ -45,6 +45,7 @@ from litmuskit.framing import (
 )
 from litmuskit.messages import parse_stimulus
 from litmuskit.records import Context, Message, ModelCall, Ranges, Transcript
+from litmuskit.transcript import Record, describe_fields
 
 __all__ = ["SPEC", "Fingerprint", "TurnFingerprint", "digest_stimulus", "fingerprint", "fingerprint_turns"]
 
@@ -67,9 +68,13 @@ class _Chain:
         self.env = [surroundings.seed("env/0")]
 
     def extend(self, messages: Iterable[Message]) -> None:
-        chain, env = self.chain[-1], self.env[-1]
+        chain, env, aliases = self.chain[-1], self.env[-1], self.aliases
         for message in messages:
-            msg, obs = digest_message(message, self.aliases, f"$.messages[{len(self.msg)}]")
+            try:
+                msg, obs = digest_message(message, aliases)
+            except UnfingerprintableError as error:
+                where = f"$.messages[{len(self.msg)}]{str(error.where).removeprefix('$')}"
+                raise UnfingerprintableError(error.what, where=where, expected=error.expected, found=error.found) from error
             chain = sha256(_CHAIN_HEAD + chain + DIGEST_FRAME + msg).digest()
             if message.role == "assistant":
                 env = sha256(_AGENT_HEAD + env).digest()
@@ -80,9 +85,9 @@ class _Chain:
             self.chain.append(chain)
             self.env.append(env)
 
-    def seal(self, start: int = 0) -> list[str]:
-        """The stimulus after each number of messages from ``start`` on."""
-        return [sha256(self.head + chain).hexdigest() for chain in self.chain[start:]]
+    def seal(self, length: int = -1) -> str:
+        """The stimulus after a number of messages, by default all."""
+        return sha256(self.head + self.chain[length]).hexdigest()
 
 
 def _hexes(digests: Iterable[bytes]) -> list[str]:
@@ -149,7 +154,7 @@ def _seal(
         obs=[None if obs is None else obs.hex() for obs in chain.obs],
         chain=_hexes(chain.chain),
         env=_hexes(chain.env),
-        stimulus=chain.seal(),
+        stimulus=[chain.seal(length) for length in range(len(chain.chain))],
         decode=digest_parts("decode", canonical_part(dict(context.decode), "$.decode")).hex(),
         roles=tuple(message.role for message in messages),
         unlogged=tuple(sorted(unlogged)),
@@ -217,11 +222,11 @@ def digest_stimulus(transcript: Transcript, turn: int) -> str:
         raise UnfingerprintableError("what was delivered is not logged", where=f"turn {turn}")
     chain = _Chain(Surroundings.of(call.context, transcript.unlogged))
     chain.extend(shown)
-    return chain.seal(-1)[0]
+    return chain.seal()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFingerprint:
+@describe_fields
+class TurnFingerprint(Record, frozen=True, kw_only=True):
     """The identity of what one model call was shown: hex ``stimulus``, ``chain`` and ``env``; None where not logged."""
 
     turn: int
@@ -254,16 +259,16 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
             turns.append(TurnFingerprint(turn=call.turn, stimulus=None, chain=None, env=None, messages=0))
             continue
         fresh = _added(previous.delivered or (), call.delivered)
-        same = chain is not None and call.context is previous.context  # equality would take 1 for True
-        around = chain.surroundings if chain is not None and same else Surroundings.of(call.context, unlogged)
-        if chain is None or fresh is None or around != chain.surroundings:
-            chain, fresh = _Chain(around), call.delivered
+        if chain is None or fresh is None or call.context is not previous.context:  # equality would take 1 for True
+            around = Surroundings.of(call.context, unlogged)
+            if chain is None or fresh is None or around != chain.surroundings:
+                chain, fresh = _Chain(around), call.delivered
         chain.extend(transcript.expand(fresh) or ())
         previous = call
         turns.append(
             TurnFingerprint(
                 turn=call.turn,
-                stimulus=chain.seal(-1)[0],
+                stimulus=chain.seal(),
                 chain=chain.chain[-1].hex(),
                 env=chain.env[-1].hex(),
                 messages=len(chain.msg),

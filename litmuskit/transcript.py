@@ -10,9 +10,11 @@ A component the log does not hold is named in `Transcript.unlogged`. Unknown is 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from litmuskit.errors import InputError
 
@@ -41,8 +43,28 @@ def require_one_of(found: object, allowed: Collection[str], where: str) -> None:
         raise InputError("unknown value", where=where, expected=f"one of {', '.join(allowed)}", found=found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A frozen record, made at the speed of C because logs hold millions; `dataclasses` reads it as one of its own."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]] = {}
+
+
+R = TypeVar("R", bound=Record)
+
+
+def describe_fields(kind: type[R]) -> type[R]:
+    """Tell `dataclasses.fields`, ``replace`` and ``asdict`` the fields of a record."""
+    told: list[tuple[str, Any, Any]] = []
+    for one in msgspec.structs.fields(kind):
+        known = {"default": one.default, "default_factory": one.default_factory}
+        kept = {name: value for name, value in known.items() if value is not msgspec.NODEFAULT}
+        told.append((one.name, one.type, dataclasses.field(**kept)))
+    kind.__dataclass_fields__ = vars(dataclasses.make_dataclass(kind.__name__, told, kw_only=True))["__dataclass_fields__"]
+    return kind
+
+
+@describe_fields
+class ToolCall(Record, frozen=True, kw_only=True):
     """A call by name; ``arguments`` is a mapping, or the text as emitted where it was never parsed."""
 
     name: str
@@ -51,8 +73,8 @@ class ToolCall:
     parse_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+@describe_fields
+class Message(Record, frozen=True, kw_only=True):
     """One message as the agent was shown it (or emitted it); ``content`` is text, bytes, a list of blocks, or None."""
 
     role: str
@@ -89,8 +111,8 @@ def block_text(block: Any) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
+@describe_fields
+class Truncation(Record, frozen=True, kw_only=True):
     """A declared cut: ``raw_size`` before and ``cap`` after, in ``unit``; None where the log does not say."""
 
     raw_size: int | None = None
@@ -98,8 +120,8 @@ class Truncation:
     unit: Literal["bytes", "characters"] = "bytes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+@describe_fields
+class Observation(Record, frozen=True, kw_only=True):
     """What came back from one tool call of a turn.
 
     ``position`` is the call's index in the turn's proposal (None: the log joins it to none); ``call`` is the call *as
@@ -116,18 +138,18 @@ class Observation:
     truncation: Truncation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+@describe_fields
+class Context(Record, frozen=True, kw_only=True):
     """What surrounds the messages of a model call: system prompt, tool schemas in wire order, options, decoding."""
 
     system: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
-    opts: Mapping[str, Any] = field(default_factory=dict)
-    decode: Mapping[str, Any] = field(default_factory=dict)
+    opts: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    decode: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCall:
+@describe_fields
+class ModelCall(Record, frozen=True, kw_only=True):
     """One turn: shown, proposed, executed, returned. ``turn`` counts from 1.
 
     ``delivered`` names pool messages as half-open ranges (None: not logged); ``proposed`` is None when the model returned
@@ -144,8 +166,8 @@ class ModelCall:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
+@describe_fields
+class Transcript(Record, frozen=True, kw_only=True):
     """All model calls of an episode over one pool of messages.
 
     ``final`` is the message list as it stood after the last turn (None: not logged). ``unlogged`` names the `COMPONENTS`

@@ -30,7 +30,7 @@ def describe_class(path: str, kind: type) -> Iterator[str]:
     if issubclass(kind, BaseException):
         return
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-    if "__init__" in vars(kind):
+    if "__init__" in vars(kind) or hasattr(kind, "__struct_fields__"):
         yield f"    {word_signature(kind)}"
     for name, member in sorted(inspect.getmembers_static(kind)):
         plain = getattr(member, "__func__", member)
