@@ -111,7 +111,7 @@ def _build_parser() -> argparse.ArgumentParser:
     verify.add_argument("--at-least", type=int, default=1, metavar="VERSION", help="the lowest version to accept")
     demo = command("demo", do.run_demo, "the whole chain on the reference harness, with a figure and audit.json")
     demo.add_argument("--out", default="litmuskit-demo", metavar="DIR")
-    for added in (audit, reference, again):
+    for added in (audit, reference, shown, compared, again):
         added.add_argument(
             "--violation", action="append", default=[], metavar="SCORER[.KEY]=VALUE", help="what means violation"
         )

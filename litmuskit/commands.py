@@ -21,8 +21,9 @@ from litmuskit.folder import find_aside
 from litmuskit.manifest import OracleManifest, read_manifest
 from litmuskit.rates import RateTable, estimate_rates
 from litmuskit.readers import Log, read_log
+from litmuskit.records import Transcript
 from litmuskit.reproduction import reproduce
-from litmuskit.stimulus import Fingerprint, fingerprint
+from litmuskit.stimulus import fingerprint
 
 __all__ = [
     "run_audit",
@@ -162,21 +163,38 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_stimulus(path: str, record: str | None, turn: int | None) -> Fingerprint:
+def _read_stimuli(arguments: argparse.Namespace, *paths: str) -> list[Transcript | dict[str, Any]]:
+    """What each path holds: one stimulus as JSON, or the episode and turn of a log that the options name."""
+    found = [_read_stimulus(path) or _read_transcript(arguments, path) for path in paths]
+    for option in ("record", "turn"):
+        if getattr(arguments, option) is not None and all(isinstance(one, dict) for one in found):
+            raise InputError("names a part of a log", where=f"--{option}", found=f"one stimulus in {', '.join(paths)}")
+    return found
+
+
+def _read_stimulus(path: str) -> dict[str, Any] | None:
     head = Path(path).read_bytes() if Path(path).is_file() else b""
-    if head.lstrip()[:1] == b"{" and b"\n{" not in head.strip():
-        stimulus = load_strict(head, path)
-        if isinstance(stimulus, dict) and {"messages", "system", "tools"} & set(stimulus) and "suite_name" not in stimulus:
-            return fingerprint(stimulus)
-    episodes = [e for e in read_log(path, violation=(), keep_going=False) if record in {None, e.record}]
+    if head.lstrip()[:1] != b"{" or b"\n{" in head.strip():
+        return None
+    stimulus = load_strict(head, path)
+    known = {"messages", "system", "tools"} & stimulus.keys() and "suite_name" not in stimulus
+    return stimulus if known else None
+
+
+def _read_transcript(arguments: argparse.Namespace, path: str) -> Transcript:
+    """A transcript up to the turn that is asked for, of the one episode that is."""
+    episodes = [e for e in _open_log(arguments, [path]) if arguments.record in {None, e.record}]
     if len(episodes) != 1:
         raise InputError("name one record", where=path, expected="--record ID", found=f"{len(episodes)} episodes")
-    return fingerprint(episodes[0].transcript, turn=turn)
+    transcript, turn = episodes[0].transcript, arguments.turn
+    if turn is not None and not 1 <= turn <= len(transcript.calls):
+        raise InputError("no such model call", where="--turn", expected=f"1..{len(transcript.calls)}", found=turn)
+    return transcript if turn is None else replace(transcript, calls=transcript.calls[:turn], final=None)
 
 
 def run_fingerprint(arguments: argparse.Namespace) -> int:
     """``litmuskit fingerprint``."""
-    found = _read_stimulus(arguments.path, arguments.record, arguments.turn)
+    found = fingerprint(*_read_stimuli(arguments, arguments.path))
     if arguments.json:
         _dump(found.to_json(), arguments.json)
     if arguments.json != "-":
@@ -186,8 +204,8 @@ def run_fingerprint(arguments: argparse.Namespace) -> int:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """``litmuskit compare``."""
-    record, turn = arguments.record, arguments.turn
-    _print(compare(_read_stimulus(arguments.left, record, turn), _read_stimulus(arguments.right, record, turn)).to_table())
+    left, right = _read_stimuli(arguments, arguments.left, arguments.right)
+    _print(compare(left, right).to_table())
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 from litmuskit.display import Table, Tabular
@@ -14,6 +15,7 @@ from litmuskit.stimulus import Fingerprint, fingerprint
 __all__ = ["Comparison", "compare"]
 
 Stimulus = Fingerprint | Transcript | Mapping[str, Any]
+WIDTH = 32  # characters of a name, or of the digest that stands for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     Parameters
     ----------
     left, right : Fingerprint, Transcript or mapping
-        Fingerprints, or anything `fingerprint` takes.
+        Fingerprints, or anything `fingerprint` takes; a fingerprint does not hold the names of its tools.
 
     Returns
     -------
@@ -75,7 +77,7 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     Comparison(differ in message, by the harness)
     """
     a, b = (x if isinstance(x, Fingerprint) else fingerprint(x) for x in (left, right))
-    around = _compare_surroundings(a, b)
+    around = _compare_surroundings(a, b, _name_tools(left), _name_tools(right))
     first = _first_difference(a, b)
     found = around if first is None else [*around, _describe_message(a, b, first)]
     equal = a.stimulus[-1] == b.stimulus[-1]
@@ -83,7 +85,9 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     return Comparison(equal=equal, differences=tuple(found), first_message=first, by=by)
 
 
-def _compare_surroundings(a: Fingerprint, b: Fingerprint) -> list[Difference]:
+def _compare_surroundings(
+    a: Fingerprint, b: Fingerprint, left: list[str | None] | None, right: list[str | None] | None
+) -> list[Difference]:
     found = [
         Difference(component=name, index=None, left=x, right=y, detail="text differs" if name == "system" else "options differ")
         for name, x, y in (("system", a.system, b.system), ("opts", a.opts, b.opts))
@@ -93,14 +97,53 @@ def _compare_surroundings(a: Fingerprint, b: Fingerprint) -> list[Difference]:
         return found
     if a.toolset == b.toolset:
         return [*found, Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="order only")]
-    for index in range(max(len(a.tool), len(b.tool))):
-        x = a.tool[index] if index < len(a.tool) else None
-        y = b.tool[index] if index < len(b.tool) else None
-        if x != y:
-            detail = "schema differs" if x and y else f"only in the {'left' if x else 'right'}"
-            found.append(Difference(component="tool", index=index, left=x, right=y, detail=detail))
-    if not any(d.component == "tool" for d in found):
-        found.append(Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="not logged on one side"))
+    digests = a.tool, b.tool
+    names = digests if left is None or right is None else (_fill(left, a.tool), _fill(right, b.tool))
+    unlogged = Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="not logged on one side")
+    return [*found, *(_compare_tools(*digests, *names) or [unlogged])]
+
+
+def _name_tools(stimulus: Stimulus) -> list[str | None] | None:
+    """The names of the last model call's tools, None for a tool without; no list for a fingerprint, which holds none."""
+    if isinstance(stimulus, Fingerprint):
+        return None
+    tools = stimulus.calls[-1].context.tools if isinstance(stimulus, Transcript) else stimulus.get("tools") or ()
+    return [(tool["function"] if isinstance(tool.get("function"), Mapping) else tool).get("name") for tool in tools]
+
+
+def _fill(names: list[str | None], digests: list[str]) -> list[str]:
+    return [str(name or digest) for name, digest in zip(names, digests, strict=True)]
+
+
+def _compare_tools(a: list[str], b: list[str], left: list[str], right: list[str]) -> list[Difference]:
+    """Tools paired by name, wherever they stand: pairs that changed or moved, and tools that only one side has."""
+    found: list[Difference] = []
+
+    def note(i: int | None, j: int | None, detail: str) -> None:
+        x, y = (None if i is None else a[i]), (None if j is None else b[j])
+        found.append(Difference(component="tool", index=j if i is None else i, left=x, right=y, detail=detail))
+
+    blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
+    pairs = {block.a + n: block.b + n for block in blocks for n in range(block.size)}
+    spare = [j for j in range(len(b)) if j not in pairs.values()]
+    for i, name in enumerate(left):
+        told = []
+        if i not in pairs and (twin := next((j for j in spare if right[j] == name), None)) is not None:
+            spare.remove(twin)
+            pairs[i] = twin
+            told.append(f"moved: {name[:WIDTH]} is at {twin} in the right")
+        if i in pairs and a[i] != b[pairs[i]]:
+            told.append(f"changed: schema of {name[:WIDTH]} differs")
+        if told:
+            note(i, pairs[i], "; ".join(told))
+    for i in [i for i in range(len(a)) if i not in pairs]:
+        if i in spare:
+            spare.remove(i)
+            note(i, i, f"replaced: {left[i][:WIDTH]} in the left, {right[i][:WIDTH]} in the right")
+        else:
+            note(i, None, f"removed: {left[i][:WIDTH]} is only in the left")
+    for j in spare:
+        note(None, j, f"inserted: {right[j][:WIDTH]} is only in the right")
     return found
 
 

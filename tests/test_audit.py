@@ -21,7 +21,7 @@ from litmuskit.readers import read_log
 from litmuskit.records import Context, Episode, Event, Harness, Label, ToolCall, Transcript
 from litmuskit.report import describe_methods, write_bundle, write_report
 from litmuskit.reproduction import reproduce
-from litmuskit.stimulus import fingerprint_turns
+from litmuskit.stimulus import fingerprint, fingerprint_turns
 
 
 @pytest.fixture(scope="module")
@@ -537,6 +537,29 @@ def test_fingerprint_and_compare_commands(simulated: Path, tmp_path: Path, capsy
     record = next(iter(read_log(log))).record
     assert main(["fingerprint", log, "--record", record, "--turn", "1"]) == 0
     assert main(["fingerprint", log]) == 2
+    assert main(["compare", log, str(one), "--record", record, "--turn", "1"]) == 0
+    episode = next(iter(read_log(log)))
+    for turn in (1, len(episode.transcript.calls)):
+        capsys.readouterr()
+        assert main(["fingerprint", log, "--record", record, "--turn", str(turn), "--json", "-"]) == 0
+        assert json.loads(capsys.readouterr().out)["stimulus"] == fingerprint(episode.transcript, turn=turn).stimulus
+
+
+@pytest.mark.parametrize("option", [["--record", "r"], ["--turn", "1"]])
+def test_an_option_that_names_a_part_of_a_log_is_refused_for_one_stimulus(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "1.json"
+    one.write_text(json.dumps({"system": "s", "messages": []}))
+    for words in (["fingerprint", str(one)], ["compare", str(one), str(one)]):
+        assert main([*words, *option]) == 2
+        assert option[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("turn", ["0", "-1", "99"])
+def test_a_turn_that_a_log_does_not_hold_is_refused(simulated: Path, turn: str) -> None:
+    log = str(simulated / "log.jsonl")
+    assert main(["fingerprint", log, "--record", next(iter(read_log(log))).record, "--turn", turn]) == 2
 
 
 def test_reproduce_command(simulated: Path, capsys: pytest.CaptureFixture[str]) -> None:

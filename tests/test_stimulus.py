@@ -243,7 +243,52 @@ def test_compare_localises_tools() -> None:
     changed = compare({"tools": [f, g]}, {"tools": [f, h]})
     assert [(d.component, d.index) for d in changed.differences] == [("tool", 1)]
     shorter = compare({"tools": [f, g]}, {"tools": [f]})
-    assert [(d.index, d.detail) for d in shorter.differences] == [(1, "only in the left")]
+    assert [(d.index, d.detail) for d in shorter.differences] == [(1, "removed: g is only in the left")]
+
+
+def tool(name: str, says: str = "", wrapped: bool = False) -> dict[str, Any]:
+    inner = {"name": name, "description": says}
+    return {"type": "function", "function": inner} if wrapped else inner
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("left", "right", "told"),
+    [
+        ("f g h", "x f g h", [(0, "inserted: x is only in the right")]),
+        ("f g h", "f x g h", [(1, "inserted: x is only in the right")]),
+        ("f g h", "g h", [(0, "removed: f is only in the left")]),
+        ("f g h", "f g! h", [(1, "changed: schema of g differs")]),
+        ("f g h", "x f g! h", [(1, "changed: schema of g differs"), (0, "inserted: x is only in the right")]),
+        ("f g h i", "g h i f!", [(0, "moved: f is at 3 in the right; changed: schema of f differs")]),
+        ("f g h i", "x g h f i", [(0, "moved: f is at 3 in the right"), (0, "inserted: x is only in the right")]),
+        ("f g h", "f x h", [(1, "replaced: g in the left, x in the right")]),
+        ("f f g", "f! g", [(1, "changed: schema of f differs"), (0, "removed: f is only in the left")]),
+        ("", "f", [(0, "inserted: f is only in the right")]),
+    ],
+)
+def test_tools_are_compared_by_name_wherever_they_stand(left: str, right: str, told: list[Any], wrapped: bool) -> None:
+    sides = [{"tools": [tool(n.strip("!"), "!" * n.count("!"), wrapped) for n in names.split()]} for names in (left, right)]
+    assert [(d.index, d.detail) for d in compare(*sides).differences if d.component == "tool"] == told
+    assert {d.component for d in compare(*sides).differences} == {"tool"}
+    prints = [fingerprint(side) for side in sides]
+    assert {d.left for d in compare(*sides).differences} <= {*prints[0].tool, None}
+    assert {d.right for d in compare(*sides).differences} <= {*prints[1].tool, None}
+
+
+def test_tools_of_bare_fingerprints_are_compared_by_digest() -> None:
+    f, g, x = (fingerprint({"tools": [tool(name)]}).tool[0] for name in "fgx")
+    before, after = ({"tools": [tool(name) for name in names]} for names in ("fg", "xfg"))
+    for pair in ((fingerprint(before), fingerprint(after)), (before, fingerprint(after)), (fingerprint(before), after)):
+        assert [(d.index, d.left, d.right, d.detail[:8]) for d in compare(*pair).differences] == [(0, None, x, "inserted")]
+    anew = compare(fingerprint(before), fingerprint({"tools": [tool("f", "new"), tool("g")]}))
+    assert [(d.index, d.left, d.detail[:8]) for d in anew.differences] == [(0, f, "replaced")]
+    assert g not in {anew.differences[0].left, anew.differences[0].right}
+
+
+def test_a_tool_without_a_name_stands_for_itself() -> None:
+    found = compare({"tools": [{"a": 1}, {"b": 2}]}, {"tools": [{"c": 3}, {"a": 1}, {"b": 2}]})
+    assert [(d.index, d.detail[:8]) for d in found.differences] == [(0, "inserted")]
 
 
 def test_compare_finds_the_first_message_by_bisection() -> None:
