@@ -256,7 +256,8 @@ def draft_verdict(
 def _raise_rung(attestation: Attestation, again: Reproduction | None, *, current: bool) -> Attestation:
     if again is None or again.rung == "unattested" or attestation.unfingerprintable:
         return attestation
-    novel = bool(attestation.absent) and all("never calibrated" in line for line in attestation.diagnosis)
+    novel = bool(attestation.absent) and all(component.answers_call for component in attestation.absent)
+    novel = novel and all("nobody made" in line for line in attestation.diagnosis)
     vouched = attestation.rung == "calibrated" or (novel and current and not attestation.unlogged)
     if again.exact and vouched:
         return replace(attestation, rung="reproduced", absent=())

@@ -112,7 +112,8 @@ def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) 
         reordered = toolset in manifest.digests(instance, ("toolset",))
         return "tools reordered" if reordered else "tools differ"
     if not known:
-        return f"{component}: never calibrated (a call nobody made in the reference cannot be vouched for)"
+        asked = " (a call nobody made in the reference cannot be vouched for)" if component.answers_call else ""
+        return f"{component}: never calibrated{asked}"
     return f"{component}: differs from the {len(known)} calibrated"
 
 

@@ -2,12 +2,14 @@
 
 A digest over the whole history cannot be a manifest's key after turn 1: it holds the agent's own words and random call ids,
 so every later stimulus would read "absent". What the *harness* supplied can be compared part by part: system prompt, tools,
-options, every message it added, and every observation filed under the call (tool, arguments) it answered. What the match
-cannot see: order, and an observation that answers arguments nobody tried before.
+options, every message it added (shown again in one input: under its number of times), and every observation filed under the
+call (tool, arguments) it answered. What the match cannot see: order, and an observation that answers arguments nobody tried
+before.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +18,8 @@ from litmuskit.framing import Aliases, Surroundings, digest_arguments, digest_me
 from litmuskit.records import Episode, Message, ModelCall, ToolCall, Transcript
 
 __all__ = ["Component", "digest_episode", "list_components"]
+
+UNASKED = ("(no call)", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,11 @@ class Component:
     def place(self) -> tuple[str, ...]:
         """``(kind, *key)``."""
         return (self.kind, *self.key)
+
+    @property
+    def answers_call(self) -> bool:
+        """Whether it came of the agent's own call, and so may be one that no reference could hold."""
+        return self.kind == "observation" and self.key != UNASKED
 
     def __str__(self) -> str:
         return f"{self.kind} {' '.join(part[:16] for part in self.key)}".strip()
@@ -75,6 +84,7 @@ def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component
     context = None
     proposed: set[str] = set()
     raws = _raw_digests(transcript, turn)
+    times: Counter[tuple[str, str]] = Counter()
     for call in transcript.calls[:turn]:
         if context is None or call.context is not context:
             context = call.context
@@ -83,7 +93,10 @@ def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component
             yield Component(kind="delivered", key=(), digest=None, turn=call.turn)
             continue
         shown = transcript.delivered(call.turn) or ()
-        yield from _messages(shown, seen if _extends(transcript, call.turn) else 0, call.turn, raws, proposed)
+        if not _extends(transcript, call.turn):
+            seen = 0
+            times.clear()
+        yield from _messages(shown, seen, call.turn, raws, proposed, times)
         seen = len(shown)
         if call.proposed is not None:
             proposed.add(_spell(call.proposed))
@@ -113,20 +126,28 @@ def _spell(message: Message) -> str:
 
 
 def _messages(
-    shown: tuple[Message, ...], start: int, turn: int, raws: dict[tuple[str, str, str], str], proposed: set[str]
+    shown: tuple[Message, ...],
+    start: int,
+    turn: int,
+    raws: dict[tuple[str, str, str], str],
+    proposed: set[str],
+    times: Counter[tuple[str, str]],
 ) -> Iterator[Component]:
     unanswered: list[ToolCall] = []
     for index, message in enumerate(shown):
-        if message.role == "assistant":
-            unanswered = list(message.tool_calls)
-            if index >= start and _spell(message) not in proposed:  # nobody said this but the harness
-                yield Component(kind="message", key=("assistant",), digest=_digest_alone(message).hex(), turn=turn)
-        elif message.role == "tool":
+        if message.role == "tool":
             call = _take_answered(unanswered, message.tool_call_id)
             if index >= start:
                 yield _observation(message, call, turn, raws)
-        elif index >= start:
-            yield Component(kind="message", key=(message.role,), digest=_digest_alone(message).hex(), turn=turn)
+            continue
+        if message.role == "assistant":
+            unanswered = list(message.tool_calls)
+        if index >= start and (message.role != "assistant" or _spell(message) not in proposed):  # the harness's own words
+            digest = _digest_alone(message).hex()
+            times[message.role, digest] += 1
+            again = times[message.role, digest]
+            key = (message.role,) if again == 1 else (message.role, f"time {again}")
+            yield Component(kind="message", key=key, digest=digest, turn=turn)
 
 
 def _digest_alone(message: Message) -> bytes:
@@ -146,7 +167,7 @@ def _observation(message: Message, call: ToolCall | None, turn: int, raws: dict[
     seen = delivered
     if message.error is not None:
         seen = digest_parts("obs/error", delivered, message.error.encode("utf-8", "surrogatepass"))
-    key = ("(no call)", "") if call is None else (call.name, digest_arguments(call.arguments).hex())
+    key = UNASKED if call is None else (call.name, digest_arguments(call.arguments).hex())
     return Component(kind="observation", key=key, digest=seen.hex(), turn=turn, raw=raws.get((*key, delivered.hex())))
 
 

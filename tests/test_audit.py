@@ -121,6 +121,19 @@ def test_exact_reproduction_vouches_for_an_answer_to_novel_arguments(manifest: O
     assert audit_log([novel], manifest, reproduced=spaced).verdicts[0].decision == "quarantine"
 
 
+def test_exact_reproduction_vouches_for_nothing_but_answers_to_novel_calls(manifest: OracleManifest) -> None:
+    strange = make_episode(instance="never calibrated")
+    asked = make_episode(path="new", observed="fresh")
+    loose = replace(asked.transcript.messages[2], tool_call_id="of nobody")
+    messages = (*asked.transcript.messages[:3], loose, *asked.transcript.messages[3:])
+    calls = (asked.transcript.calls[0], replace(asked.transcript.calls[1], delivered=((0, 4),)))
+    unasked = replace(asked, transcript=replace(asked.transcript, messages=messages, calls=calls, final=((0, 6),)))
+    for episode in (strange, unasked):
+        exact = {"r1": reproduce(episode, Shelf(a="{}", new="fresh"))}
+        assert exact["r1"].exact
+        assert audit_log([episode], manifest, reproduced=exact).verdicts[0].attestation == "re-executed"
+
+
 def test_reproduction_compares_bytes_then_named_normalizers() -> None:
     episode = make_episode(observed="at 2026-01-01T10:00:00Z  done")
     plain = reproduce(episode, Shelf(a="at 2026-01-02T11:11:11Z done"))

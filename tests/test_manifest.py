@@ -414,3 +414,33 @@ def test_consensus_compares_within_an_attack_only() -> None:
     others = [make_episode(f"b{i}", observed="other", groups={"attack": "indirect"}) for i in range(4)]
     assert {consensus([*runs, *others]).attest(run).rung for run in (*runs, *others)} == {"consensus"}
     assert {consensus([*runs, *others], within="lab").attest(run).rung for run in runs} == {"unattested"}
+
+
+def say_again(episode: Episode, place: int, view: int) -> Episode:
+    """The episode whose harness says the user message once more before message ``place``, from the input of ``view`` on."""
+    messages = list(episode.transcript.messages)
+    messages.insert(place, messages[0])
+    calls = [replace(call, delivered=((0, call.delivered[0][1] + (call.turn >= view)),)) for call in episode.transcript.calls]
+    whole = replace(episode.transcript, messages=tuple(messages), calls=tuple(calls), final=((0, len(messages)),))
+    return replace(episode, transcript=whole)
+
+
+@pytest.mark.parametrize(("place", "view"), [(0, 1), (3, 2)], ids=["at once", "a turn later"])
+def test_a_user_message_shown_twice_is_vouched_for_only_where_the_reference_showed_two(place: int, view: int) -> None:
+    once, twice = make_episode("once"), say_again(make_episode("twice"), place, view)
+    attested = attest_episode(calibrate([once]), twice)
+    assert attested.rung == "unattested"
+    assert [str(c) for c in attested.absent] == ["message user time 2"]
+    assert attest_episode(calibrate([once, twice]), replace(twice, run="other")).rung == "calibrated"
+    assert attest_episode(calibrate([twice]), once).rung == "calibrated"
+    thrice = say_again(twice, place, view)
+    assert [str(c) for c in attest_episode(calibrate([twice]), thrice).absent] == ["message user time 3"]
+    assert attest_episode(calibrate([once]), replace(once, run="other")).rung == "calibrated"
+
+
+def test_a_message_is_counted_in_each_input_anew() -> None:
+    episode = make_episode()
+    pool = (*episode.transcript.messages, *episode.transcript.messages)  # a reader that numbers every input's messages anew
+    calls = (episode.transcript.calls[0], replace(episode.transcript.calls[1], delivered=((5, 8),)))
+    anew = replace(episode, transcript=replace(episode.transcript, messages=pool, calls=calls))
+    assert attest_episode(calibrate([episode]), anew).rung == "calibrated"
