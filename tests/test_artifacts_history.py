@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from planted import CALL_KINDS, SHOWN_KINDS, make_run, record_run
 
 from litmuskit.artifacts import FINDERS, find_artifacts
+from litmuskit.readers.recorder import EpisodeRecorder
 from litmuskit.records import (
     Context,
     Episode,
@@ -441,6 +443,68 @@ def test_a_result_bound_to_the_id_of_no_call_is_mis_paired():
     assert find_artifacts(run_views([[USER], [USER, nameless, bad]], [nameless, ask()], RESULTS)) == ()
     unbound = reply("result 0", None)
     assert find_artifacts(run_views([[USER], [USER, asks[0], unbound]], [asks[0], ask()], RESULTS)) == ()
+
+
+# A recorder's pool holds equal messages once: an old place may come back as the number of a new message, and the other way
+
+
+def record_lists(views: list[list[Message]], proposals: list[Message]) -> Episode:
+    """As `build`, through the recorder's own pool."""
+
+    def dump(message: Message) -> dict:
+        calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+        return {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id, "tool_calls": calls}
+
+    recorder = EpisodeRecorder({"record": "r", "instance": "i"})
+    for view, proposal in zip(views, proposals, strict=False):
+        recorder.turn([dump(message) for message in view]).propose(dump(proposal))
+    recorder.final([dump(message) for message in views[-1]])
+    recorder.label("s", False)
+    return recorder.build(Source(path="p"), Harness(name="h"))
+
+
+@pytest.mark.parametrize("edited", ["[cleared]", "", "other"])
+@pytest.mark.parametrize(
+    ("texts", "struck"), [(("pong",), 0), (("0", "0", ""), 0), (("0", "0", ""), 1), (("other", "", "0"), 0)]
+)
+def test_an_edit_among_equal_messages_is_told_at_its_place(texts, struck, edited):
+    first = ask(*[("ping", {"n": n}) for n in range(len(texts))], ids=["id"] * len(texts))
+    again, last = ask(("ping", {}), ids=["id"]), ask(("wait", {}), ids=["id"])
+    told = [USER, first, *(reply(text, "id") for text in texts)]
+    clean = [*told, again, reply("pong", "id")]
+    later = [*clean[: 2 + struck], reply(edited, "id"), *clean[3 + struck :]]
+    found = find_artifacts(record_lists([[USER], told, later, [*later, last, reply("pong", "id")]], [first, again, last]))
+    expected = [] if edited == texts[struck] else [("late-edit/result", 1, struck, True)]
+    assert [(e.rule, e.turn, e.position, e.before_flag is None) for e in found if e.kind != "not-executed"] == expected
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+@pytest.mark.parametrize("summary", [[], [Message(role="user", content="so far: nothing")]])
+def test_a_window_over_equal_messages_is_no_edit_and_no_replay(dropped, summary):
+    proposals = [ask(("poll", {"n": n % 2}), ("ping", {}), ids=["id", "id"]) for n in range(5)]
+    turns = [[proposal, reply("pending", "id"), reply("", "id")] for proposal in proposals]
+    spans = [(0, n) for n in range(4)] + [(dropped, 4), (dropped, 5)]
+    views = [[USER, *summary * bool(start), *chain.from_iterable(turns[start:stop])] for start, stop in spans]
+    assert [e.kind for e in find_artifacts(record_lists(views, proposals)) if e.kind != "not-executed"] == []
+
+
+def test_ids_that_recur_in_one_turn_bind_results_in_order():
+    asked = ask(("ping", {}), ("read", {"n": 1}), ("ping", {}), ids=["ping", "read", "ping"])
+    told = [USER, asked, reply("page", "read"), reply("pong", "ping"), reply("pong", "ping")]
+    assert place_evidence(build([[USER], told, [*told, ask()]], [asked, ask()])) == set()
+
+
+def test_a_result_replaced_by_words_of_another_is_altered_not_mis_paired():
+    asked = ask(("f", {}), ("g", {}))
+    texts = ("the user was denied access by some policy", "0")
+    episode = build([[USER], [USER, asked, reply(texts[0], "call_0"), reply("denied by the user", "call_1")]], [asked])
+    results = tuple(
+        replace(seen, raw=text, delivered=text)
+        for seen, text in zip(episode.transcript.calls[0].observations, texts, strict=True)
+    )
+    calls = (replace(episode.transcript.calls[0], observations=results),)
+    found = find_artifacts(replace(episode, transcript=replace(episode.transcript, calls=calls)))
+    assert [(e.rule, e.turn, e.position) for e in found] == [("mutation/altered-in-transit", 1, 1)]
 
 
 def test_cost_per_message_does_not_grow_with_the_transcript():

@@ -102,7 +102,7 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
         turn, position = slots[struck] or (None, None)
         yield Shown(turn=turn, position=position, view=view, message=pool[old[struck]], moved=True)
         fresh[: len(old)] = old
-    placed, known = _align(transcript, answers, old, slots, fresh), set(old)
+    placed, stood = _align(transcript, answers, old, slots, fresh), dict(zip(slots, old, strict=True))
     is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
     for offset, index in enumerate(fresh):
         message, is_new = pool[index], offset >= len(placed)
@@ -112,7 +112,7 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
             slot = owner, None  # an earlier message between a proposal and its results
         elif message.role == "assistant":
             used, owner = [], 0
-            if (is_new and not is_answered) or (slot is not None and index not in known):
+            if (is_new and not is_answered) or (slot is not None and stood.get(slot) != index):
                 turns = [*thread.list_answers(), *answers] if is_new else thread.list_answers()
                 turn = _find_answer(transcript, message, turns)
                 if turn is None and is_new and turns and message.tool_calls:
@@ -122,11 +122,12 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
                     both = message, transcript.calls[turn - 1].proposed or message
                     ids = [[call.id for call in one.tool_calls] for one in both]
         elif message.role == "tool" and owner:
-            here = message.tool_call_id
-            position = next((own.index(here) for own in ids if own.count(here) == 1), len(used))
+            asked = ([n for n, given in enumerate(own) if given == message.tool_call_id] for own in ids)
+            places = next(filter(None, asked), [len(used)])
+            position = next((place for place in places if place not in used), places[-1])
             slot = (owner, position) if position < len(ids[0]) and position not in used else None
             used.append(position)
-        if slot is not None and index not in known:
+        if slot is not None and stood.get(slot) != index:
             yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
         elif slot is None and is_new and answers and message.role != "user" and any(pool[i] == message for i in shown[-8:]):
             yield Shown(turn=None, position=None, view=view, message=message)
@@ -153,7 +154,8 @@ def _align(
 ) -> list[Slot | None]:
     """The places of those first messages of ``fresh`` that stand for messages of ``old``; what follows them is new.
 
-    Messages of the same number are anchors; as many messages of the same roles between two anchors are the old ones, edited.
+    Messages of the same number are anchors, equal ones at the same distance too (a pool may give an equal message its number);
+    as many messages of the same roles between two anchors are the old ones, edited.
     """
     roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
     where = {index: place for place, index in reversed(list(enumerate(old)))}
@@ -164,9 +166,18 @@ def _align(
         alike = [roles[index] for index in old[done:place]] == [roles[index] for index in gap]
         return slots[done:place] if alike else [None] * len(gap)
 
+    is_shared = not where.keys().isdisjoint(fresh)  # else a reader numbers every list anew
+
+    def stands(place: int, offset: int) -> bool:
+        pairs = zip(old[place : place + 1], fresh[offset : offset + 1], strict=False)
+        return any(is_shared and transcript.messages[one] == transcript.messages[other] for one, other in pairs)
+
     for offset, index in enumerate(fresh):
+        if index not in where and _find_answer(transcript, transcript.messages[index], answers):
+            break  # behind a new proposal stands nothing old, though a pool may hold an equal message
         beside = done + offset - len(placed)
-        place = beside if old[beside : beside + 1] == [index] else where.get(index, -1)
+        is_edit = roles[index] == "tool" and stands(beside + 1, offset + 1)
+        place = beside if stands(beside, offset) else -1 if is_edit else where.get(index, -1)
         if place >= done:
             placed += [*fit(place, fresh[len(placed) : offset]), slots[place]]
             done = place + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from litmuskit.artifacts.alignment import Slot, trace_history
 from litmuskit.artifacts.evidence import Evidence, cite
@@ -158,6 +158,6 @@ def _compare_results(episode: Episode, first: dict[Slot, str]) -> Iterator[Evide
 
 
 def _resemble(seen: str, text: str) -> float:
-    """Which share of the words of ``seen`` stand in ``text``."""
-    words = set(seen.split())
-    return len(words & set(text.split())) / len(words) if words else 0.0
+    """Which share of the pairs of neighbouring words of ``seen`` stand in ``text``."""
+    pairs = [set(pairwise(["", *one.split()])) for one in (seen, text)]
+    return len(pairs[0] & pairs[1]) / len(pairs[0]) if pairs[0] else 0.0
