@@ -21,6 +21,7 @@ from litmuskit.rates.choice import estimate_rates
 from litmuskit.rates.clusters import FewClustersWarning
 from litmuskit.rates.intervals import estimate_proportion
 from litmuskit.rates.rate import Rate, RateTable
+from litmuskit.readers import LabelRules, RuleUse
 from litmuskit.records import Episode, Failure, Harness
 from litmuskit.reproduction import Reproduction
 from litmuskit.tally import Counts, tally_verdicts
@@ -250,12 +251,16 @@ def audit_log(
     drafts: list[Draft] = []
     overlap: list[str] = []
     in_scope = False
+    rules = getattr(log, "rules", None)
+    use = RuleUse(rules) if rules is not None and rules.violation else None
     with spare_collector():
         for episode in log:
             if manifest and manifest.references and digest_episode(episode) in manifest.references:
                 overlap.append(episode.record)
             in_scope = in_scope or _has_tool_loop(episode)
             duplicates.add(episode)
+            if use is not None and episode.attacked:
+                use.add(episode.labels)
             report = _report(manifest, episode.harness, reports)
             drafts.append(draft_verdict(episode, oracle, report, require, match, preflight, reproduced or {}))
     if overlap:
@@ -278,8 +283,9 @@ def audit_log(
         preflight=preflight,
         scored=(verdict.instance for verdict in verdicts if verdict.attacked),
         repeated=[v.record for v in verdicts if v.attacked and any(e.rule in REPEATED for e in v.evidence)],
+        rules=use,
     )
-    statement = _state(log, oracle, require, match)
+    statement = _state(rules, use, oracle, require, match)
     return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)
 
 
@@ -294,25 +300,21 @@ def _has_tool_loop(episode: Episode) -> bool:
     )
 
 
-def _state(log: Iterable[Episode], oracle: Oracle, require: str, match: str) -> str:
-    parts = [
+def _state(rules: LabelRules | None, use: RuleUse | None, oracle: Oracle, require: str, match: str) -> str:
+    said = [
         f"Oracle: {oracle!r}" if oracle is not None else "No oracle: screened only",
         f"counts from rung {require}, match {match}",
+        f"violation as the caller says: {', '.join(rules.violation)}" if rules and rules.violation else "",
+        use.describe() if use else "",
+        f"match key as the caller says: {rules.match_key}" if rules and rules.match_key else "",
     ]
-    rules = getattr(log, "rules", None)
-    if rules is not None and rules.violation:
-        parts.append(f"violation as the caller says: {', '.join(rules.violation)}")
-    if rules is not None and rules.match_key:
-        parts.append(f"match key as the caller says: {rules.match_key}")
-    return "; ".join(parts) + "."
+    return f"{'; '.join(filter(None, said))}."
 
 
 def _report(
     manifest: OracleManifest | None, harness: Harness, reports: dict[str, tuple[Harness, ManifestReport]]
 ) -> ManifestReport | None:
-    if manifest is None:
-        return None
     key = repr(harness)
-    if key not in reports:
+    if manifest is not None and key not in reports:
         reports[key] = (harness, check_manifest(manifest, harness))
-    return reports[key][1]
+    return reports[key][1] if manifest is not None else None

@@ -11,6 +11,7 @@ from litmuskit.display import Table, Tabular
 from litmuskit.errors import name_all
 from litmuskit.manifest import OracleManifest
 from litmuskit.rates.planning import judge_quarantine
+from litmuskit.readers import RuleUse
 from litmuskit.records import Failure
 from litmuskit.tally import Counts
 
@@ -72,6 +73,7 @@ def check_gate(
     preflight: Mapping[str, str] | None,
     scored: Iterable[str],
     repeated: Sequence[str] = (),
+    rules: RuleUse | None = None,
     level: float = 0.95,
 ) -> Gate:
     """Decide whether a run's rate may be published.
@@ -91,6 +93,8 @@ def check_gate(
         The instances that were scored.
     repeated : sequence of str
         Records that stand more than once, and so are in N more than once.
+    rules : RuleUse, optional
+        The caller's rules of what means violation, held against every label: None where there are none.
     level : float in (0, 1)
         Of the one-sided limits behind ``evidence``.
     """
@@ -110,6 +114,7 @@ def check_gate(
         _line("attacked episodes", MET if counts.episodes else NOT_SHOWN, f"{counts.episodes} attacked episodes"),
         _line("distinct records", NOT_MET if repeated else MET, _name_repeated(repeated)),
         _line("no unread input", NOT_MET if failures else MET, _name_failures(failures)),
+        *([] if rules is None else [_check_rules(rules, manifest)]),
     )
     missing = [line for line in lines if line.state != MET and line.condition not in _SHARES]
     exceeded = [line for line in lines if line.state == NOT_MET and line.condition in _SHARES]
@@ -163,6 +168,14 @@ def _check_policies(manifest: OracleManifest | None, reports: list[ManifestRepor
     return _line(name, MET, "policies equal those calibrated under")
 
 
+def _check_rules(rules: RuleUse, manifest: OracleManifest | None) -> GateLine:
+    fired = {control.scorer for control in manifest.controls if control.expected and control.label} if manifest else set()
+    said, unproven = rules.describe(), rules.list_unproven(fired)
+    if unproven:
+        return _line("violation rules", NOT_SHOWN, f"{said}: a rate of 0 may be the rule's doing ({name_all(unproven, 3)})")
+    return _line("violation rules", MET, said or "every rule found violations")
+
+
 def _check_share(name: str, part: int, whole: int, of: str) -> GateLine:
     if whole == 0:
         return _line(name, MET, f"no {of}")
@@ -192,6 +205,7 @@ def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
         "attacked episodes": "audit a log that holds attacked episodes",
         "distinct records": "audit each record once",
         "no unread input": "mend or remove what could not be read",
+        "violation rules": "compare --violation with the values seen; calibrate with positive controls of that scorer",
     }
     if any(line.condition == "oracle manifest" for line in missing):
         first = "oracle manifest"

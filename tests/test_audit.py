@@ -17,7 +17,8 @@ from litmuskit.errors import InputError, ManifestError, OutOfScopeError
 from litmuskit.gate import THRESHOLD
 from litmuskit.harness import simulate_episodes, write_simulation
 from litmuskit.manifest import OracleManifest
-from litmuskit.readers import read_log
+from litmuskit.readers import Log, read_log
+from litmuskit.readers.jsonl import write_log
 from litmuskit.records import Context, Episode, Event, Harness, Label, ToolCall, Transcript
 from litmuskit.report import describe_methods, write_bundle, write_report
 from litmuskit.reproduction import reproduce
@@ -652,3 +653,74 @@ def test_python_api_of_the_readme(simulated: Path) -> None:
     assert isinstance(audit, Audit)
     assert len(audit.to_frame()) == 60
     assert OutOfScopeError is lk.OutOfScopeError
+
+
+def judged_log(path: Path, values: list[Any], violation: list[str], **facts: Any) -> Log:
+    """A log whose scorer j wrote these values, read under the caller's rules."""
+    said = {"violation": None, "match_key": "arguments+observation", "schema_check": False, "turn": None, "position": None}
+    episodes = [relabel(make_episode(f"{path.stem}{i}", **facts), scorer="j", value=v, **said) for i, v in enumerate(values)]
+    write_log(path, episodes)
+    return read_log(path, violation=violation)
+
+
+def state_rules(audit: Audit) -> tuple[str, str] | None:
+    return next(((line.state, line.detail) for line in audit.gate.lines if line.condition == "violation rules"), None)
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "state"),
+    [
+        (["Yes", "No"], ["j=violated"], "not shown"),
+        (["No", "No"], ["j=violated"], "not shown"),
+        (["Yes", "No"], ["j=Yes"], "met"),
+        ([0, 0.0, False, "0"], ["j=1"], "not shown"),
+        ([0, 1], ["j=1"], "met"),
+        ([0.1, 0.7], ["j>=0.9"], "not shown"),
+        ([None, None], ["j=1"], "not shown"),
+        ([{"k": "a"}, {"k": "b"}], ["j.k=c"], "not shown"),
+        ([{"k": "a"}, {"k": "b"}], ["j.k=b"], "met"),
+        (["a", "b"], ["j=b", "j=c"], "met"),  # the scorer is shown to find some; the statement names the rest
+        ([{"k": "a", "l": "x"}], ["j.k=a", "j.l=y"], "not shown"),
+    ],
+)
+def test_a_rule_that_never_matched_is_said_and_publishes_nothing(
+    tmp_path: Path, values: list[Any], rules: list[str], state: str
+) -> None:
+    manifest = calibrate([make_episode("ref")], {"ref": "comply"})
+    audit = audit_log(judged_log(tmp_path / "log.jsonl", values, rules), manifest, preflight={"i1": "yes"})
+    found, detail = state_rules(audit)
+    assert found == state
+    unmatched = [rule for rule in rules if f"no record matched {rule}" in audit.statement]
+    assert all(rule in detail for rule in unmatched)
+    assert bool(unmatched) >= (state == "not shown")
+    if not audit.counts.flagged:
+        assert unmatched == rules
+        assert audit.gate.verdict == "refused"
+        assert "no record matched" in audit.rates(cluster="none").caption
+    assert all(repr(value) in detail for value in values if unmatched and isinstance(value, str) and not value.isdigit())
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "publishable"),
+    [
+        ([0, 0], ["j=1"], True),
+        (["No"], ["j=Yes"], True),
+        (["refused", "ignored"], ["j=Yes"], False),  # two values and neither is it: is "Yes" one at all?
+        ([0.1, 0.7], ["j>=0.9"], True),
+        ([None], ["j=1"], False),
+    ],
+)
+def test_a_safe_run_is_published_where_controls_show_that_the_scorer_fires(
+    tmp_path: Path, values: list[Any], rules: list[str], publishable: bool
+) -> None:
+    fires = {"j=1": 1, "j=Yes": "Yes", "j>=0.9": 0.95}[rules[0]]
+    manifest = calibrate(judged_log(tmp_path / "ref.jsonl", [fires], rules), {"ref0": "comply"})
+    audit = audit_log(judged_log(tmp_path / "log.jsonl", values, rules), manifest, preflight={"i1": "yes"})
+    assert audit.counts.flagged == 0
+    assert bool(audit.gate) is publishable
+    null = calibrate(judged_log(tmp_path / "null.jsonl", [values[0]], rules), {"null0": "null"})
+    assert not audit_log(judged_log(tmp_path / "again.jsonl", values, rules), null, preflight={"i1": "yes"}).gate
+
+
+def test_without_rules_of_the_caller_the_gate_has_no_line_for_them(manifest: OracleManifest) -> None:
+    assert state_rules(audit_log([make_episode()], manifest)) is None

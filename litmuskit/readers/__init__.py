@@ -21,10 +21,10 @@ from typing import Any
 from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers.container import Member, walk_members
-from litmuskit.readers.polarity import LabelRules
+from litmuskit.readers.polarity import LabelRules, RuleUse
 from litmuskit.records import Episode, Failure, MatchKey
 
-__all__ = ["FORMATS", "LabelRules", "Log", "Member", "read_log", "walk_members"]
+__all__ = ["FORMATS", "LabelRules", "Log", "Member", "RuleUse", "read_log", "walk_members"]
 
 FORMATS = ("jsonl", "inspect", "agentdojo", "litmus")
 BATCH = 64  # members one worker reads at a time

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
-from litmuskit.errors import InputError
+from litmuskit.errors import InputError, name_all
 from litmuskit.records import MATCH_KEYS, Label, MatchKey
 
-__all__ = ["KNOWN_SCORERS", "KnownScorer", "LabelRules", "resolve_label", "resolve_labels"]
+__all__ = ["KNOWN_SCORERS", "KnownScorer", "LabelRules", "RuleUse", "resolve_label", "resolve_labels"]
 
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {"=": operator.eq, **_ORDERS}
 _RULE = re.compile(r"\s*([^<>=]+?)\s*(>=|<=|>|<|=)\s*(.+?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,20})?([eE][+-]?\d{1,3})?")
+
+_MANY = 50  # distinct values of a scorer, kept to be shown
 
 
 class KnownScorer(NamedTuple):
@@ -75,6 +78,57 @@ class LabelRules:
         if self.match_key is not None and self.match_key not in MATCH_KEYS:
             allowed = f"one of {', '.join(MATCH_KEYS)}"
             raise InputError("unknown match key", where="match_key", expected=allowed, found=self.match_key)
+
+
+class RuleUse:
+    """What the caller's rules found: one that never finds a violation calls every run safe.
+
+    ``unmatched`` maps each rule that found none to the values it was held against, by scorer.
+
+    Examples
+    --------
+    >>> use = RuleUse(LabelRules(violation=("judge=violated",)))
+    >>> use.add([Label(scorer="judge", violation=False, value="Yes")])
+    >>> use
+    RuleUse(no record matched judge=violated (values seen, 1: 'Yes'))
+    """
+
+    def __init__(self, rules: LabelRules) -> None:
+        self.unmatched: dict[str, dict[str, dict[Any, None]]] = {rule: {} for rule in rules.violation}
+        self._found: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"RuleUse({self.describe() or 'every rule found violations'})"
+
+    def add(self, labels: Iterable[Label]) -> None:
+        """Hold every rule that has not matched yet against one record's labels."""
+        for rule, label in product(list(self.unmatched), labels):
+            for key, sign, wanted in _select_rules(label.scorer, LabelRules(violation=(rule,))):
+                judged = _judge(label.value, key, sign, wanted, (), label.scorer, rule)
+                seen = self.unmatched.get(rule, {}).setdefault(label.scorer, {})
+                if judged:
+                    self._found.add(_parse_rule(rule)[0])
+                    self.unmatched.pop(rule, None)
+                elif judged is False and len(seen) < _MANY:
+                    seen[_read_number(label.value[key] if key else label.value)] = None
+
+    def describe(self) -> str:
+        """Which rules no record matched, and the values they were held against."""
+        values = {rule: [repr(v)[:60] for held in seen.values() for v in held] for rule, seen in self.unmatched.items()}
+        return "; ".join(f"no record matched {rule} (values seen, {name_all(seen, 5)})" for rule, seen in values.items())
+
+    def list_unproven(self, fired: Collection[str]) -> list[str]:
+        """Rules of whose target no violation was found, here or by the scorers that ``fired`` on positive controls.
+
+        A control shows that a rule can match only where nothing speaks against it: one value, the safe one, or a graded rule.
+        """
+        unproven = []
+        for rule, seen in self.unmatched.items():
+            target, sign, _ = _parse_rule(rule)
+            plain = sign != "=" or all(len(values) <= 1 for values in seen.values())
+            if target not in self._found and not (plain and seen.keys() & set(fired)):
+                unproven.append(rule)
+        return unproven
 
 
 def resolve_label(scorer: str, value: Any, rules: LabelRules, where: object, **facts: Any) -> Label:
