@@ -126,15 +126,13 @@ class Aliases(dict[str | int, bytes]):
         alias = self[key] = _frame_alias(len(self))
         return alias
 
-    def name_call(self, call_id: str | None) -> bytes:
-        if call_id is not None:
-            return self[call_id]
+    def open_call(self) -> bytes:
+        """The alias of a call without an id."""
         self._unanswered.append(len(self))
         return self[len(self)]
 
-    def name_reply(self, call_id: str | None) -> bytes:
-        if call_id is not None:
-            return self[call_id]
+    def close_call(self) -> bytes:
+        """The alias of the first of those calls that no reply has answered."""
         return self[self._unanswered.pop(0) if self._unanswered else len(self)]
 
 
@@ -164,7 +162,8 @@ def digest_message(message: Message, aliases: Aliases) -> tuple[bytes, bytes | N
     content, calls = message.content, message.tool_calls
     if message.role == "tool":
         obs = digest_observation(content)
-        framed = aliases.name_reply(message.tool_call_id) + _OBS + obs
+        ident = message.tool_call_id
+        framed = (aliases[ident] if ident is not None else aliases.close_call()) + _OBS + obs
         if message.error is None:
             return sha256(_REPLY[5] + framed).digest(), obs
         return sha256(_REPLY[7] + framed + _frame(b"error") + _frame(split_text(message.error)[1])).digest(), obs
@@ -179,7 +178,8 @@ def digest_message(message: Message, aliases: Aliases) -> tuple[bytes, bytes | N
         frames = [_frame_role(count + 2, message.role, None), _FORMS[form], _frame(part)]
     for index, call in enumerate(calls):
         form, part = _argument_parts(call.arguments, f"$.tool_calls[{index}].arguments")
-        framed = aliases.name_call(call.id) + _frame_name(call.name) + _FORMS[form] + _length(len(part)) + part
+        alias = aliases[call.id] if call.id is not None else aliases.open_call()
+        framed = alias + _frame_name(call.name) + _FORMS[form] + _length(len(part)) + part
         frames += _CALL, sha256(_CALL_HEAD + framed).digest()
     return sha256(b"".join(frames)).digest(), None
 

@@ -152,9 +152,11 @@ class Texts:
         return [self.resolve(item, *owners) for item in value] if isinstance(value, list) else value
 
     def _resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:
-        for owner in owners if self.own else ():
-            if (owner, text) in self.own:
-                return self.own[owner, text]
+        if (
+            self.own
+            and (own := next((self.own[owner, text] for owner in owners if (owner, text) in self.own), None)) is not None
+        ):
+            return own
         found = _REFERENCE.fullmatch(text)
         if found and found[1] not in self.stored and len(found[1]) == 32:
             raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=text)
@@ -165,7 +167,7 @@ class Texts:
         content, calls = logged.content, logged.tool_calls or ()
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
+                content = self._resolve_text(content, (logged.id, logged.tool_call_id, logged.role))
         elif content is not None:  # only then does Inspect move long arguments to the attachments
             content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
