@@ -95,15 +95,18 @@ def test_readme_shows_a_figure_that_is_there():
     assert all(words and (ROOT / path).is_file() for words, path in figures)
 
 
-def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
+def record_as_the_readme_does(home: Path, monkeypatch, **changes: object) -> Path:
     """The README's recording loop, run as it stands there around a scripted model and a mutating tool."""
-    monkeypatch.chdir(tmp_path)
+    home.mkdir()
+    monkeypatch.chdir(home)
     (block,) = re.findall(r"^```python\n(import litmuskit as lk\n[^`]*Recorder[^`]*)^```", read("README.md"), re.MULTILINE)
     assert len([line for line in block.splitlines() if line.strip()]) <= 20
     call = {"id": "c0", "name": "read", "arguments": {"path": "a"}}
     replies = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "assistant", "content": "done"}]
     names = {
-        "POLICY_DIGEST": "sha256:" + "0" * 64,
+        "SWAP_DIGEST": "sha256:" + "0" * 64,
+        "NO_CAP_DIGEST": "sha256:" + "1" * 64,
+        "SOURCE": {"type": "git", "commit": "abc", "dirty": False},
         "SYSTEM": "You read files.",
         "TOOLS": [{"name": "read", "parameters": {}}],
         "cases": [SimpleNamespace(id="case-1", payloads={"a": "pay me"}, prompt="Read a.")],
@@ -112,8 +115,12 @@ def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
         "mutate": lambda raw: raw.replace("you", "me"),
         "judge": lambda _: True,
     }
-    exec(block, names)  # noqa: S102 - the README's own example
-    (episode,) = litmuskit.read_log("run.jsonl")
+    exec(block, names | changes)  # noqa: S102 - the README's own example
+    return home / "run.jsonl"
+
+
+def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
+    (episode,) = litmuskit.read_log(record_as_the_readme_does(tmp_path / "run", monkeypatch))
     first, second = episode.transcript.calls
     assert (first.observations[0].raw, first.observations[0].delivered) == ("pay you", "pay me")
     assert [message.text for message in episode.transcript.delivered(2)] == ["Read a.", "", "pay me"]
@@ -121,6 +128,18 @@ def test_a_harness_writes_its_log_in_twenty_lines(tmp_path, monkeypatch):
     assert [(event.kind, event.turn) for event in episode.events] == [("mutation", 1)]
     assert episode.flagged
     assert episode.transcript.unlogged == {"decode"}
+
+
+def test_what_the_readme_records_can_be_published_and_another_policy_cannot(tmp_path, monkeypatch):
+    log, reference = (litmuskit.read_log(record_as_the_readme_does(tmp_path / n, monkeypatch)) for n in ("run", "reference"))
+    oracle = litmuskit.calibrate(reference, {"case-1": "comply"})
+    audit = litmuskit.audit_log(log, oracle, preflight={"case-1": "yes"})
+    assert audit.gate.verdict == "publishable", audit.gate
+    assert audit.counts.counted == audit.counts.episodes == 1
+    other = record_as_the_readme_does(tmp_path / "other", monkeypatch, NO_CAP_DIGEST="sha256:" + "2" * 64)
+    stale = litmuskit.audit_log(litmuskit.read_log(other), oracle, preflight={"case-1": "yes"})
+    assert "policy current" in repr(stale.gate)
+    assert not stale.counts.counted
 
 
 def test_top_level_is_fixed():
