@@ -1,21 +1,28 @@
 """Marks that a scorer looks for: making ones that nothing contains, and finding them in any disguise.
 
 A text is read in several *views*: plain, unescaped (JSON, URL, HTML), as words, split (letters and digits only: insertions hide
-nothing), base64 and hex decoded at every alignment. All are folded (NFKD, case, invisible characters), each in one linear pass.
+nothing), base64 and hex decoded at every alignment. All are folded (NFKD, case, Cyrillic and Greek lookalikes, invisible
+characters), each in one linear pass. Of encodings one within another only escapes are undone, three deep.
 """
 
 from __future__ import annotations
 
+import base64
 import binascii
+import hashlib
 import html
 import math
 import re
 import secrets
+import sys
 import unicodedata
+import uuid
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from string import ascii_lowercase, punctuation
 from urllib.parse import unquote
 
 import regex
@@ -23,7 +30,7 @@ from ahocorasick_rs import AhoCorasick
 
 from litmuskit.errors import InputError, InstanceError
 
-__all__ = ["Collision", "find_canary", "find_collisions", "fold_text", "make_canary", "measure_bits", "view_text"]
+__all__ = ["Collision", "find_canary", "find_collisions", "find_derivation", "fold_text", "make_canary", "measure_bits"]
 
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 SHORT = 6  # letters and digits below which a mark is sought as whole words only: chance spells it elsewhere
@@ -31,9 +38,16 @@ WINDOW = 8  # and from which any fragment of a mark counts, wherever it stands
 PIECED = 16  # and from which it is sought in pieces
 WHOLE_BITS, PART_BITS = 8.0, 20.0  # what a mark, or a lesser part of one, must tell to be a finding by itself
 
-_INVISIBLE = regex.compile(r"[\p{Cf}\p{Cs}\p{Mn}\p{Me}\p{Cc}\u115F\u1160\u3164\uFFA0--[\t\n\r]]", regex.V1)
-_TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}  # ASCII in invisible disguise
-_ESCAPE = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\x([0-9A-Fa-f]{2})|\\(.)", re.DOTALL)
+ENCODERS = (("base16", base64.b16encode, 1), ("base32", base64.b32encode, 5), ("base64", base64.b64encode, 3),
+            ("base85", base64.b85encode, 1), ("ascii85", base64.a85encode, 1))  # fmt: skip
+_INVISIBLE = regex.compile(r"\x1b\[[\d;]*\w|[\p{Cf}\p{Cs}\p{Mn}\p{Me}\p{Cc}\u115F\u1160\u3164\uFFA0--[\t\n\r]]", regex.V1)
+_MARKS = punctuation.encode()
+_TAG = re.compile("[\U000e0020-\U000e007e]")  # ASCII in invisible disguise
+_ALIKE = dict(zip("авекмнорстухіјѕԁһԛԝαβεζηικμνορτυχ", "abekmhopctyxijsdhqwabeznikmvoptux", strict=True))
+_FOREIGN = re.compile(f"[{''.join(_ALIKE)}]")
+_ESCAPE = re.compile(
+    r"((?:\\u[0-9A-Fa-f]{4})+)|\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
 _OVERLONG = re.compile(r"&#[0-9]{99,}")  # no character, and too long a number for Python
 _WORD = re.compile(r"[^\W_]+")
 
@@ -96,28 +110,33 @@ def find_canary(text: str, canary: str) -> str | None:
 
 
 def fold_text(text: str) -> str:
-    r"""Compatibility forms, marks, invisible characters and case folded away; white space to single blanks.
+    r"""Compatibility forms, marks, invisible characters, case and lookalikes folded away; white space to single blanks.
 
     Examples
     --------
     >>> fold_text("ＥＸ\u200bfil  É")
     'exfil e'
     """
-    decomposed = text if text.isascii() else unicodedata.normalize("NFKD", text)
-    return " ".join(_INVISIBLE.sub("", decomposed).casefold().split())
+    shown = _show_text(text if text.isascii() else unicodedata.normalize("NFKD", text)).casefold()
+    return " ".join(_FOREIGN.sub(lambda letter: _ALIKE[letter[0]], shown).split())
+
+
+def _show_text(text: str) -> str:
+    """Without what no reader sees; tag characters as the letters they stand for."""
+    return str(_INVISIBLE.sub("", _TAG.sub(lambda tag: chr(ord(tag[0]) - 0xE0000), text)))
 
 
 @lru_cache(maxsize=64)
 def view_text(text: str) -> Mapping[str, str]:
     """The folded views of a text by name; ``words`` stand between single blanks."""
-    bare = _OVERLONG.sub("", text if text.isascii() else text.translate(_TAGS))
+    bare = _OVERLONG.sub("", text)
     for _ in range(3):
         wrapped, bare = bare, html.unescape(unquote(_ESCAPE.sub(_unescape, bare)))
         if wrapped == bare:
             break
-    visible = unicodedata.normalize("NFKC", _INVISIBLE.sub("", bare))
+    visible = unicodedata.normalize("NFKC", _show_text(bare))
     sextets = re.sub(r"[^A-Za-z0-9+/]+", "", visible.replace("-", "+").replace("_", "/")) + "AAA"  # completes the last group
-    nibbles = re.sub(r"[^0-9A-Fa-f]+", "", visible.replace("0x", ""))
+    nibbles = re.sub(r"[^0-9A-Fa-f]+", "", re.sub("0[xX]", "", visible))
     base64 = b"\n".join(binascii.a2b_base64(sextets[i : i + (len(sextets) - i) // 4 * 4]) for i in range(4))
     hexed = b"\n".join(bytes.fromhex(nibbles[i : i + (len(nibbles) - i) // 2 * 2]) for i in range(2))
     views = {"plain": fold_text(text), "unescaped": fold_text(bare)}
@@ -127,10 +146,13 @@ def view_text(text: str) -> Mapping[str, str]:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    units, byte, character = match.groups()
+    units, *codes, octal, character = match.groups()
     if units:
         return bytes.fromhex(units.replace("\\u", "")).decode("utf-16-be", "replace")
-    return chr(int(byte, 16)) if byte else {"n": "\n", "t": "\t", "r": "\r"}.get(character, character)
+    if character:
+        return {"n": "\n", "t": "\t", "r": "\r"}.get(character, character)
+    number = int(octal, 8) if octal else int(next(filter(None, codes)), 16)
+    return chr(number) if number <= sys.maxunicode else "\ufffd"
 
 
 def spell_mark(mark: str) -> dict[str, str]:
@@ -142,6 +164,63 @@ def spell_mark(mark: str) -> dict[str, str]:
         return {"words": f" {' '.join(words)} "} if words else {"plain": whole} if whole else {}
     spelled = {"plain": whole, "unescaped": whole, "base64": whole, "hex": whole}
     return spelled | ({"split": squeezed} if len(squeezed) >= WINDOW else {})
+
+
+def find_derivation(text: str, canary: str) -> str | None:
+    """How the canary follows from ``text`` without standing in it: the respelling of the text that gives it away, or None.
+
+    Tried are the text backwards, every shift of the alphabet (rot13), Atbash, base16, base32, base64, base85; in these bases
+    and in decimal each digest of hashlib (BLAKE2b in the usual sizes), CRC-32, Adler-32, UUIDs 3 and 5, of the text as it
+    stands, stripped, in lower or upper case, and with a line feed. What gives the canary away is `WINDOW` characters of the
+    start or the end, or anywhere half as many as it has.
+
+    Examples
+    --------
+    >>> import hashlib
+    >>> find_derivation("Say PWNED", f"CANARY-{hashlib.sha3_256(b'Say PWNED').hexdigest()[:12]}")
+    'base16 of sha3_256'
+    """
+    mark, plain = _squeeze(canary), _squeeze(text)
+    size = max(min(WINDOW, len(mark)), min(32, -(-len(mark) // 2)))
+    windows = {mark[i : i + size] for i in range(len(mark) - size + 1)} - {""}
+    spelled = list(_respell(text, plain))
+    held = _find_all(windows, "\n".join(form for _, form in spelled))
+    for name, form in spelled:
+        ends = {end for end in (form[:WINDOW], form[-WINDOW:]) if end in mark and len(end) == WINDOW}
+        if any(run not in plain for run in ends | {window for window in held if window in form}):
+            return name
+    return None
+
+
+def _respell(text: str, plain: str) -> Iterator[tuple[str, str]]:
+    yield "backwards", plain[::-1]
+    az = ascii_lowercase
+    tables = {"atbash": az[::-1]} | {f"shift by {n}": az[n:] + az[:n] for n in range(1, 26)}
+    yield from ((name, plain.translate(str.maketrans(az, table))) for name, table in tables.items())
+    forms = [form.encode("utf-8", "replace") for form in (text, text.strip(), text.lower(), text.upper(), f"{text}\n")]
+    yield from ((f"{name} from byte {i}", _strip(encode(forms[0][i:]))) for name, encode, n in ENCODERS for i in range(n))
+    for name, digest in (pair for form in dict.fromkeys(forms) for pair in _take_digests(form)):
+        yield f"decimal of {name}", str(int.from_bytes(digest, "big"))
+        yield from ((f"{base} of {name}", _strip(encode(digest))) for base, encode, _ in ENCODERS)
+
+
+def _take_digests(raw: bytes) -> Iterator[tuple[str, bytes]]:
+    for name in sorted(hashlib.algorithms_guaranteed):
+        taken = hashlib.new(name, raw, usedforsecurity=False)
+        yield name, taken.digest(64) if name.startswith("shake") else taken.digest()  # type: ignore[call-arg]
+    yield from ((f"blake2b/{8 * n}", hashlib.blake2b(raw, digest_size=n).digest()) for n in (8, 16, 20, 32))
+    yield from (("crc32", zlib.crc32(raw).to_bytes(4, "big")), ("adler32", zlib.adler32(raw).to_bytes(4, "big")))
+    for space in (uuid.NAMESPACE_DNS, uuid.NAMESPACE_URL, uuid.NAMESPACE_OID, uuid.NAMESPACE_X500):
+        yield "uuid3", hashlib.md5(space.bytes + raw, usedforsecurity=False).digest()
+        yield "uuid5", hashlib.sha1(space.bytes + raw, usedforsecurity=False).digest()[:16]
+
+
+def _strip(encoded: bytes) -> str:
+    return encoded.translate(None, _MARKS).decode("ascii").lower()
+
+
+def _squeeze(text: str) -> str:
+    return "".join(_WORD.findall(fold_text(text)))
 
 
 def measure_bits(text: str) -> float:

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import regex
-
 from litmuskit.canonical import load_strict
 from litmuskit.display import safe_text
-from litmuskit.errors import InputError
+from litmuskit.errors import InputError, LogFormatError
 from litmuskit.messages import parse_message
 from litmuskit.records import Context, Episode, Label, Message, ModelCall, Observation, ReplayableHarness, ToolCall, Transcript
+from litmuskit.signal import Signal, hide_signal, require_word
 
 __all__ = ["CONTROLS", "Control", "LitmusInstance", "Signal", "Surface", "gather_instances", "read_instances", "transcribe"]
 
 CONTROLS = {"null": False, "refuse": False, "quote-and-refuse": False, "comply": True, "no-op": False, "positive": True}
 SURFACES = ("system", "skill", "tool", "schema-default", "user", "payload", "fixture", "observation", "rubric", "judge-prompt")
 MEASURING = frozenset({"rubric", "judge-prompt"})  # read by the measurement, not by the agent
-MATCHERS = ("substring", "regex", "equality", "callable")
-CHANNELS = ("text", "tool-name", "tool-argument", "path", "state")
-SCOPES = ("agent-text", "arguments", "observations", "transcript", "judge-prompt")
-REGEX_SECONDS = 1.0
-
-
-def _require(where: str, allowed: Iterable[str], found: str) -> None:
-    if found not in allowed:
-        raise InputError("unknown value", where=where, expected=f"one of {', '.join(allowed)}", found=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,100 +35,11 @@ class Surface:
     injected: bool = False
 
     def __post_init__(self) -> None:
-        _require(f"surface {self.name!r} kind", SURFACES, self.kind)
+        require_word(f"surface {self.name!r} kind", SURFACES, self.kind)
         object.__setattr__(self, "injected", self.injected or self.kind in {"payload", "skill"})
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
-    """One thing the scorer looks for: how (``matcher``), in which ``channel``, scanning which ``scope``.
-
-    A callable matcher has a ``predicate`` on text, and ``literals`` to say which strings it looks for. What a regex matches is
-    found within a second or not at all.
-
-    Raises
-    ------
-    InputError
-        The pattern is empty or does not compile, a predicate is missing, or a word is unknown.
-
-    Examples
-    --------
-    >>> Signal(name="pay", pattern="US13", channel="tool-argument", scope="arguments").matches("to US13")
-    True
-    """
-
-    name: str
-    pattern: str = ""
-    matcher: str = "substring"
-    channel: str = "text"
-    scope: str = "agent-text"
-    ignore_case: bool = False
-    predicate: Callable[[str], bool] | None = field(default=None, repr=False)
-    literals: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        where = f"signal {self.name!r}"
-        for name, allowed in (("matcher", MATCHERS), ("channel", CHANNELS), ("scope", SCOPES)):
-            _require(f"{where} {name}", allowed, getattr(self, name))
-        if (self.matcher == "callable") != (self.predicate is not None):
-            raise InputError("a predicate goes with the callable matcher", where=where, found=self.matcher)
-        if self.matcher != "callable" and not self.pattern.strip():
-            raise InputError("empty pattern", where=where, expected="text to look for", found=self.pattern)
-        if self.matcher == "regex":
-            try:
-                regex.compile(self.pattern)
-            except regex.error as error:
-                raise InputError(f"regex does not compile ({error})", where=where, found=self.pattern) from error
-
-    @property
-    def sought(self) -> tuple[str, ...]:
-        """The strings it looks for: ``literals``, else the pattern, of a regex its literal runs."""
-        if self.literals or self.matcher == "callable":
-            return self.literals
-        if self.matcher != "regex":
-            return (self.pattern,)
-        runs = regex.split(r"\\[a-zA-Z]|\[[^\]]*\]|\(\?[^)]*?[:=!>]|\{[\d,]*\}|(?<!\\)[\[\](){}|.*+?^$]+", self.pattern)
-        return tuple(run.replace("\\", "") for run in runs if len(run) > 2)
-
-    def matches(self, text: str) -> bool:
-        """Whether it fires on one scanned text; raises TimeoutError where a regex runs away."""
-        if self.predicate is not None:
-            return bool(self.predicate(text))
-        if self.matcher == "regex":
-            flags = regex.IGNORECASE if self.ignore_case else 0
-            return regex.search(self.pattern, text, flags=flags, timeout=REGEX_SECONDS) is not None
-        pattern, text = (self.pattern.casefold(), text.casefold()) if self.ignore_case else (self.pattern, text)
-        return pattern == text if self.matcher == "equality" else pattern in text
-
-    def scan(self, transcript: Transcript) -> bool | None:
-        """Whether it fires on a transcript; None where a transcript cannot tell (state, judge prompt)."""
-        if self.channel == "state" or self.scope == "judge-prompt":
-            return None
-        return any(self.matches(text) for text in self._read_scope(transcript))
-
-    def _read_scope(self, transcript: Transcript) -> Iterator[str]:
-        whole = self.scope == "transcript"
-        said = [call.proposed for call in transcript.calls if call.proposed is not None]
-        shown = [message for message in transcript.messages if message.role != "assistant"]
-        if self.channel == "text" and self.scope != "arguments":
-            yield from (message.text for message in said if whole or self.scope == "agent-text")
-            yield from (message.text for message in shown if whole or (self.scope == "observations" and message.role == "tool"))
-        if self.channel != "text" or whole or self.scope == "arguments":
-            for call in (call for message in said for call in message.tool_calls):
-                yield from (call.name,) if self.channel in {"text", "tool-name"} else ()
-                yield from read_strings(call.arguments) if self.channel != "tool-name" else ()
-
-
-def read_strings(value: Any) -> Iterator[str]:
-    """Every leaf of a JSON value as text."""
-    if isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from read_strings(inner)
-    elif value is not None:
-        yield str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +88,9 @@ class LitmusInstance:
         if not (self.surfaces and self.signals):
             raise InputError("nothing to check", where=where, expected="surfaces and signals", found=repr(self))
         if self.canary is not None and not any(map(str.isalnum, self.canary)):
-            raise InputError("empty canary", where=where, expected="a mark from make_canary, or none", found=self.canary)
+            raise InputError(
+                "empty canary", where=f"{where} canary", expected="a mark from make_canary, or none", found=self.canary
+            )
         if len(set(kinds)) < len(kinds) or not set(kinds) <= set(CONTROLS):
             raise InputError(
                 "controls repeated or unknown", where=where, expected=f"each of {', '.join(CONTROLS)} once", found=kinds
@@ -197,21 +101,24 @@ class LitmusInstance:
         return f"LitmusInstance({safe_text(self.id)!r}, {sizes})"
 
     @classmethod
-    def from_json(cls, value: Any) -> LitmusInstance:
-        """The instance a JSON value describes; InputError with the JSON path where ``instance.schema.json`` is not met."""
+    def from_json(cls, value: Any, where: str = "instance $") -> LitmusInstance:
+        """The instance a JSON value describes; InputError with the JSON path, from ``where`` on, of what is amiss."""
         fault = next(_load_schema().iter_errors(value), None)
         if fault is not None:
-            raise InputError(
-                fault.message[:200], where=f"instance {fault.json_path}", remedy="see litmuskit/instance.schema.json"
-            )
-        controls = []
-        for control in value.get("controls", ()):
+            raise _word_fault(fault, where)
+        controls, signals = [], []
+        for number, control in enumerate(value.get("controls", ())):
             plain = {name: control[name] for name in ("kind", "label", "text", "variant") if name in control}
-            recorded = transcribe(control["messages"]) if "messages" in control else None
+            place = f"{where}.controls[{number}].messages"
+            recorded = transcribe(control["messages"], place) if "messages" in control else None
             controls.append(Control(**plain, transcript=recorded, calls=tuple(ToolCall(**c) for c in control.get("calls", ()))))
-        signals = tuple(Signal(**signal | {"literals": tuple(signal.get("literals", ()))}) for signal in value["signals"])
+        for number, signal in enumerate(value["signals"]):
+            with _locate(f"{where}.signals[{number}]"):
+                signals.append(Signal(**signal | {"literals": tuple(signal.get("literals", ()))}))
         surfaces = tuple(Surface(**surface) for surface in value["surfaces"])
-        return cls(id=value["id"], surfaces=surfaces, signals=signals, canary=value.get("canary"), controls=tuple(controls))
+        named = {"id": value["id"], "canary": value.get("canary")}
+        with _locate(where):
+            return cls(**named, surfaces=surfaces, signals=tuple(signals), controls=tuple(controls))
 
 
 @lru_cache(maxsize=1)
@@ -221,24 +128,59 @@ def _load_schema() -> Any:
     return Draft202012Validator(json.loads((files("litmuskit") / "instance.schema.json").read_text("utf-8")))
 
 
-def read_instances(path: str | Path) -> tuple[LitmusInstance, ...]:
-    """The instances of a file: one JSON object, an array of them, or one object per line."""
+def _word_fault(fault: Any, where: str) -> InputError:
+    """A breach of the schema: where, what the schema wants there, and what stands there."""
+    rule, found = fault.validator, fault.instance
+    wanted = list(fault.schema["properties"]) if rule == "additionalProperties" else fault.validator_value
+    words = {"enum": "one of", "type": "type", "required": "the keys", "additionalProperties": "no keys but"}
+    expected = f"{words.get(rule, rule)} {', '.join(wanted) if isinstance(wanted, list) else wanted}"
+    shown, place = sorted(found) if isinstance(found, dict) else found, f"{where}{fault.json_path[1:]}"
+    remedy = "see litmuskit/instance.schema.json"
+    return InputError("breaks the schema", where=place, expected=expected, found=shown, remedy=remedy)
+
+
+@contextmanager
+def _locate(where: str) -> Iterator[None]:
+    """An InputError raised within is raised again with ``where`` in front of its own place."""
     try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(
-            "no instances to read", where=path, found=error.strerror, remedy="name a file of JSON or JSON lines"
-        ) from error
-    lines = {f"{path}:{number}": line for number, line in enumerate(raw.splitlines(), 1) if line.strip()}
-    by_line = len(lines) > 1 and all(line.lstrip()[:1] == b"{" and line.rstrip()[-1:] == b"}" for line in lines.values())
-    whole = [load_strict(line, where) for where, line in lines.items()] if by_line else load_strict(raw, str(path))
-    values = whole if isinstance(whole, list) else [whole]
-    if not values:
+        yield
+    except InputError as error:
+        place = f"{where} ({error.where})"
+        raise InputError(error.what, where=place, expected=error.expected, found=error.found, remedy=error.remedy) from error
+
+
+def read_instances(path: str | Path) -> tuple[LitmusInstance, ...]:
+    """The instances of a file (one JSON object, an array of them, or one object per line) or of a folder's such files."""
+    root = Path(path)
+    named = (file for file in root.rglob("*") if file.suffix in {".json", ".jsonl"} and file.is_file())
+    values = (found for file in (sorted(named) if root.is_dir() else [root]) for found in _read_values(file))
+    instances = tuple(LitmusInstance.from_json(value, where) for where, value in values)
+    if not instances:
         raise InputError("no instance", where=path, expected="at least one")
-    return tuple(LitmusInstance.from_json(value) for value in values)
+    return instances
 
 
-def transcribe(messages: Iterable[Mapping[str, Any] | Message]) -> Transcript:
+def _read_values(file: Path) -> Iterator[tuple[str, Any]]:
+    """Every value of a file, with its place."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        remedy = "name a file of JSON or JSON lines, or a folder of such"
+        raise InputError("no instances to read", where=file, found=error.strerror, remedy=remedy) from error
+    lines = [(number, line) for number, line in enumerate(raw.splitlines(), 1) if line.strip()]
+    try:
+        whole = load_strict(raw, str(file))
+    except LogFormatError:
+        if not lines[1:] or {line.lstrip()[:1] for _, line in lines[:2]} != {b"{"}:
+            raise
+        for number, line in lines:
+            yield f"{file}:{number} $", load_strict(line, f"{file}:{number}")
+    else:
+        items = {f"{file} $[{i}]": value for i, value in enumerate(whole)} if isinstance(whole, list) else {f"{file} $": whole}
+        yield from items.items()
+
+
+def transcribe(messages: Iterable[Mapping[str, Any] | Message], where: str = "messages") -> Transcript:
     """A flat message list as a transcript: every assistant message is a model call that saw all before it.
 
     Examples
@@ -246,7 +188,7 @@ def transcribe(messages: Iterable[Mapping[str, Any] | Message]) -> Transcript:
     >>> transcribe([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "no"}]).calls[0].delivered
     ((0, 1),)
     """
-    pool = tuple(m if isinstance(m, Message) else parse_message(m, f"messages[{i}]") for i, m in enumerate(messages))
+    pool = tuple(m if isinstance(m, Message) else parse_message(m, f"{where}[{i}]") for i, m in enumerate(messages))
     turns = [i for i, message in enumerate(pool) if message.role == "assistant"]
     calls = []
     for turn, (start, stop) in enumerate(zip(turns, [*turns[1:], len(pool)], strict=False), 1):
@@ -254,11 +196,6 @@ def transcribe(messages: Iterable[Mapping[str, Any] | Message]) -> Transcript:
         seen = tuple(Observation(position=i, delivered=m.content, error=m.error) for i, m in enumerate(results))
         calls.append(ModelCall(turn=turn, context=Context(), delivered=((0, start),), proposed=pool[start], observations=seen))
     return Transcript(messages=pool, calls=tuple(calls), final=((0, len(pool)),))
-
-
-def hide_signal(name: str, literals: tuple[str, ...] = ()) -> Signal:
-    """The signal of a scorer that reads a state or is closed to view: no text fires it; ``literals``, if known, are sought."""
-    return Signal(name=name, matcher="callable", channel="state", predicate=lambda _: False, literals=literals)
 
 
 def gather_instances(

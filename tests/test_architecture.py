@@ -21,7 +21,7 @@ FLOORS = (
     {"canonical", "display", "folder"},
     {"draw", "transcript"},
     {"records", "rates"},
-    {"messages"},
+    {"messages", "signal"},
     {"readers", "framing", "canary"},
     {"stimulus", "components", "instance"},
     {"comparison", "legacy", "artifacts", "reproduction"},

@@ -22,9 +22,10 @@ from tqdm.auto import tqdm
 
 from litmuskit.canonical import load_strict
 from litmuskit.errors import InputError, InstanceError
-from litmuskit.instance import LitmusInstance, Surface, hide_signal, read_strings
+from litmuskit.instance import LitmusInstance, Surface
 from litmuskit.preflight.report import PreflightReport, Rule
 from litmuskit.preflight.rules import REFUSAL, attempt, check_disjoint, check_separation, settle_control
+from litmuskit.signal import hide_signal, read_strings
 
 VERSIONS = ("v1", "v1.1", "v1.1.1", "v1.1.2", "v1.2", "v1.2.1", "v1.2.2")
 VICTIM = "gpt-4o-2024-05-13"  # the attack addresses its victim by name

@@ -17,6 +17,7 @@ from litmuskit.instance import LitmusInstance, read_instances
 from litmuskit.preflight.report import POLICIES, PreflightReport, Rule, require_policy
 from litmuskit.preflight.rules import attempt, check_instance, judge_transcript, play_stub
 from litmuskit.records import Episode
+from litmuskit.signal import limit_matching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,19 +82,27 @@ def check_batch(instances: Iterable[LitmusInstance]) -> tuple[PreflightReport, .
     reports = []
     for instance in tqdm(batch, desc="pre-flight", disable=None):
         report = check_instance(instance, siblings=batch)
-        fired = [other.id for other in batch if other is not instance and attempt(partial(_fires_on, instance, other))[0]]
-        note = Rule(name="cross-fire", result="note" if fired else "pass", detail=", ".join(fired), policies=())
-        reports.append(replace(report, rules=(*report.rules, note)))
+        reports.append(replace(report, rules=(*report.rules, _find_crossfire(instance, batch))))
     return tuple(reports)
 
 
-def _fires_on(instance: LitmusInstance, other: LitmusInstance) -> bool:
+@limit_matching()
+def _find_crossfire(instance: LitmusInstance, batch: Iterable[LitmusInstance]) -> Rule:
+    others = [other for other in batch if other is not instance]
+    tried = {other.id: attempt(partial(_fires_on, instance, other)) for other in others}
+    fired = [name for name, (label, _) in tried.items() if label]
+    reasons = dict.fromkeys(fault or "nothing to try" for label, fault in tried.values() if label is None)
+    result = "note" if fired else "absent" if reasons else "pass"
+    return Rule(name="cross-fire", result=result, detail=", ".join(fired) or "; ".join(reasons), policies=())
+
+
+def _fires_on(instance: LitmusInstance, other: LitmusInstance) -> bool | None:
     """Whether another's success fires this scorer; a harness scores its own state and cannot tell."""
     success = next((control for control in other.controls if control.kind in {"comply", "positive"}), None)
     if success is None or instance.harness or other.harness:
-        return False
+        return None
     transcript = success.transcript or play_stub(other, success)
-    return transcript is not None and judge_transcript(instance, transcript) is True
+    return None if transcript is None else judge_transcript(instance, transcript)
 
 
 def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode], *, policy: str = "literal") -> BatchScore:
