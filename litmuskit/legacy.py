@@ -50,9 +50,14 @@ class StimulusFingerprint:
         if (kind := type(self.observation_bytes)) is not bytes:
             raise UnfingerprintableError("wrong type", where="observation_bytes", expected="bytes", found=kind.__name__)
         history = tuple(parse_message(message, f"$.history[{i}]") for i, message in enumerate(self.history))
-        answered = {message.tool_call_id for message in history if message.role == "tool"}
-        called = [call.id for message in history for call in message.tool_calls if call.id not in answered]
-        observed = Message(role="tool", content=self.observation_bytes, tool_call_id=called[-1] if called else "observation")
+        open_ids: list[str | None] = []
+        for message in history:  # ids recur: a reply answers the latest open call of its id
+            asked = [n for n, call_id in enumerate(open_ids) if message.role == "tool" and call_id == message.tool_call_id]
+            if asked:
+                del open_ids[asked[-1]]
+            open_ids += [call.id for call in message.tool_calls]
+        reply_to = open_ids[-1] if open_ids else "observation"
+        observed = Message(role="tool", content=self.observation_bytes, tool_call_id=reply_to)
         messages = (*history, observed)
         context = Context(system=self.system_prompt, tools=tuple(self.tool_schemas))
         call = ModelCall(turn=1, context=context, delivered=((0, len(messages)),), proposed=None)

@@ -55,6 +55,33 @@ def test_legacy_recipe_collides_where_the_fingerprint_does_not(shared: Any) -> N
     assert apart == [True, True, False]  # the third differs in property order only, which RFC 8785 sorts
 
 
+def ask(*ids: str | None) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": i, "name": "f", "arguments": {"x": 1}} for i in ids]}
+
+
+def reply(call_id: str | None) -> dict[str, Any]:
+    return {"role": "tool", "content": "{}", "tool_call_id": call_id}
+
+
+@pytest.mark.parametrize(
+    ("history", "answers"),
+    [
+        ([ask("a")], "a"),
+        ([ask("a"), reply("a"), ask("b")], "b"),
+        ([ask("a"), reply("a"), ask("a")], "a"),  # ids that recur each turn
+        ([ask("a", "b"), reply("a"), reply("b"), ask("a", "b"), reply("b")], "a"),
+        ([ask("a", "b"), reply("b"), reply("a"), ask("a", "b"), reply("a")], "b"),
+        ([ask("a"), ask("b", "a"), reply("a")], "b"),  # the first a was never answered
+        ([ask(None), reply(None), ask(None)], None),
+        ([ask("a"), reply("a")], "observation"),
+        ([ask("a"), reply("z")], "a"),
+    ],
+)
+def test_the_observation_answers_the_last_open_call_by_order(history: list[Any], answers: str | None) -> None:
+    whole = {"system": "s", "tools": [], "messages": [*history, {"role": "tool", "content": b"x", "tool_call_id": answers}]}
+    assert StimulusFingerprint("s", [], history, b"x").digest() == fingerprint(whole).stimulus[-1]
+
+
 @pytest.mark.parametrize(
     "history", [[{1: "x"}], [{"role": "user", "content": [{None: "x"}]}], [{"role": "user", "content": [(1, 2)]}]]
 )
