@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -297,3 +300,116 @@ def test_import_loads_scipy_special_at_most():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pandas", "matplotlib", "scipy.stats", "scipy.optimize", "scipy.integrate", "ipywidgets"} & set(loaded)
     assert "scipy.special" in loaded
+
+
+# Words, other number types, arrays, and numbers no float or no quantile can hold: refused, or answered as the same number is.
+ABSURD = [None, "", "3", math.nan, -math.inf, -1, 0, 1, 0.5, 1e-300, 1e-12, 1 - 1e-16, 10**400, 10**18, 10**9, 1e300,
+          Fraction(3), Decimal(3), 3j, np.float32(0.5), np.uint8(3), np.bool_(True), np.datetime64("2020"), [], [3], [3, 4],
+          (3, 4, 5), ("a", "b"), ((1, 2), 3), np.array(3), np.array([]), np.ones((2, 2)), {}, {3}, object(), [1] * 20,
+          ["a"] * 20, [10**400] * 20, [10**9] * 20, [1] * 19 + [[1]], "upper", rates.estimate_proportion(3, 9)]  # fmt: skip
+MORE = {
+    rates.estimate_clustered: {"k": [1, 2] * 10, "n": [5, 5] * 10, "exact": True},
+    rates.estimate_confirmed: {"exact": True},
+    rates.estimate_proportion: {"exact": True},
+    rates.bound_proportion: {"side": "lower"},
+    rates.tabulate_accuracy: {"flagged": 3, "episodes": 9, "sensitivity": [0.9], "specificity": [0.9]},
+    rates.estimate_from_controls_bayes: {"prior": 1},
+    rates.estimate_pattern_mixture: {"log_odds_shift": 1},
+    rates.judge_quarantine: {"threshold": 0.02},
+    rates.size_certificate: {"threshold": 0.02},
+    rates.find_fire_probability: {"threshold": 0.02},
+    rates.compare_rates: dict.fromkeys(("first", "second"), rates.estimate_proportion(3, 9)),
+    rates.compare_groups: {"rates": {"a": rates.estimate_proportion(3, 9)}},
+    rates.estimate_rates: {"escalated": 1, "not_assessable": 1, "assessed": 40, "exposed": 30, "label": "a"},
+}  # fmt: skip
+WHOLE = {call: CALLS.get(call, {}) | OTHERS.get(call, {}) | MORE.get(call, {}) for call in CALLS | MORE}
+SAID_OF_BOTH = {"flags say nothing", "controls inconsistent with run", "the arms do not compare"}
+LEVELLESS = (rates.find_fire_probability, rates.compare_rates, rates.compare_groups)
+
+
+@pytest.mark.parametrize("call", WHOLE, ids=name_place)
+def test_absurd_arguments_are_refused_by_name_or_answered(call):
+    whole = WHOLE[call] | ({} if call in LEVELLESS else {"level": 0.95})
+    for name, bad in product(whole, ABSURD):
+        found, reason = [], None
+        try:
+            found = call(**whole | {name: bad})
+        except (InputError, NotIdentifiedError) as error:
+            reason = error
+        assert reason is None or name in str(reason) or reason.what in SAID_OF_BOTH, (name, bad)
+        for rate in getattr(found, "rates", found if found == [] else [found]):
+            if isinstance(rate, rates.Rate):
+                assert -1 <= rate.lower <= rate.upper, (name, bad)
+                assert rate.estimate is None or rate.lower <= rate.estimate <= rate.upper, (name, bad)
+            else:
+                assert rate is None or math.isfinite(rate), (name, bad)
+
+
+@pytest.mark.parametrize("name", ["caught", "cleared", "transport", "unflagged_adjudicated", "missed"])
+@pytest.mark.parametrize("bad", ["", 3j, True, [3], np.ones((2, 2)), object()])
+def test_absurd_controls_and_samples_are_refused_by_name(name, bad):
+    known = {"flagged": 9, "episodes": 99, "adjudicated": 3, "true": 2, "unflagged_adjudicated": 9, "missed": 1, **CONTROLS}
+    with pytest.raises(InputError, match=name):
+        rates.estimate_rates(**known | {name: bad})
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64, np.float32])
+def test_columns_of_any_width_are_the_same_counts(dtype):
+    columns = {"flagged": [9, 3] * 20, "episodes": [90, 100] * 20, "quarantined": [4, 1] * 20, "adjudicated": [9, 2] * 20,
+               "true": [8, 2] * 20}  # fmt: skip
+    assert rates.estimate_rates(**{name: np.array(v, dtype) for name, v in columns.items()}) == rates.estimate_rates(**columns)
+
+
+@pytest.mark.parametrize("extreme", [1e-300, 1e-9, 1 - 1e-9, np.nextafter(1, 0)])
+def test_level_no_quantile_can_be_computed_for_is_refused(extreme):
+    with pytest.raises(InputError, match="level: too near"):
+        rates.estimate_proportion(3, 9, level=extreme)
+
+
+def test_certificate_of_any_share_or_a_reason():
+    assert rates.size_certificate(1e-12) == pytest.approx(-math.log(0.05) * 1e12, rel=1e-6)
+    with pytest.raises(InputError, match="threshold: no run"):
+        rates.size_certificate(1e-15)
+
+
+def test_nothing_observed_is_no_estimate():
+    for rate in (
+        rates.estimate_double_sampled(0, 0, 0, 0, flagged=0, episodes=0),
+        rates.estimate_double_sampled(0, 0, 0, 0, flagged=20, episodes=90),
+        rates.estimate_from_controls_bayes(0, 0, **CONTROLS),
+    ):
+        assert (rate.estimate, rate.lower, rate.upper) == (None, 0, 1)
+
+
+def test_a_half_nobody_read_is_named_and_does_not_lead():
+    assert "none of the unflagged" in rates.estimate_double_sampled(9, 1, 0, 0, flagged=20, episodes=90).notes[-1]
+    assert "none of the flagged" in rates.estimate_double_sampled(0, 0, 1, 9, flagged=20, episodes=90).notes[-1]
+    known = {"flagged": 20, "episodes": 90, "adjudicated": 10, "true": 9, "missed": 0}
+    assert rates.estimate_rates(**known, unflagged_adjudicated=0).headline.estimand == "confirmed"
+    assert rates.estimate_rates(**known, unflagged_adjudicated=1).headline.estimand == "violations"
+
+
+def test_columns_nest_in_every_cluster_not_only_in_sum():
+    known = {"flagged": [5, 0] * 20, "episodes": [9, 9] * 20, "quarantined": 0}
+    with pytest.raises(InputError, match=r"adjudicated\[1\]"):
+        rates.estimate_rates(**known, adjudicated=[0, 5] * 20, true=[0, 5] * 20)
+    with pytest.raises(InputError, match=r"assessed\[0\]"):
+        rates.estimate_rates(**known, assessed=[10, 8] * 20)
+    assert rates.estimate_confirmed([5, 0] * 20, [9, 9] * 20, [0] * 40, [0] * 40).estimate is None
+
+
+def test_controls_that_put_the_whole_interval_above_1_have_no_inflation():
+    for estimate in (rates.estimate_from_controls, rates.estimate_inflation_from_controls):
+        with pytest.raises(NotIdentifiedError, match="inconsistent"):
+            estimate(200, 200, **CONTROLS)
+    edge = rates.estimate_inflation_from_controls(195, 200, **CONTROLS)
+    assert edge.estimate == 195 / 200
+    assert edge.lower <= edge.estimate <= edge.upper
+
+
+def test_one_sided_limits_below_half_hold_the_estimate():
+    for side in ("upper", "lower"):
+        rate = rates.bound_proportion(5, 50, side=side, level=0.1)
+        assert rate.lower <= rate.estimate <= rate.upper
+    with pytest.raises(InputError, match="level"):
+        rates.judge_quarantine(5, 50, level=0.4)

@@ -63,6 +63,7 @@ def test_double_sampling_is_an_interval_in_0_1(cells, more_flagged, more_unflagg
 
 # Lang and Reiczigel add pseudo-observations: of a tiny sample, or at a low level, their limits pass by the raw estimate.
 @example([1, 1], [71, 71], [1, 1], 0.875)
+@example([200, 200], [95, 100], [190, 200], 0.95)
 @example([0, 1], [300, 300], [300, 300], 0.5)
 @given(nested(), nested(top=300), nested(top=300), LEVELS)
 def test_controls_are_an_interval_in_0_1_or_a_reason(run, caught, cleared, level):
@@ -72,13 +73,18 @@ def test_controls_are_an_interval_in_0_1_or_a_reason(run, caught, cleared, level
         rate = rates.estimate_from_controls(*run, **controls)
     except NotIdentifiedError as error:
         reason = error
+        with pytest.raises(NotIdentifiedError, match=reason.what):
+            rates.estimate_inflation_from_controls(*run, **controls)
     else:
-        check_interval(rate)
         reason = None
     if reason is not None:
         assert not informative or reason.what == "flags say nothing" or reason.carrying[1] <= 0 or reason.carrying[0] >= 1
-    if informative:
-        check_interval(rates.estimate_inflation_from_controls(*run, **controls), high=math.inf)
+        return
+    check_interval(rate)
+    inflation = rates.estimate_inflation_from_controls(*run, **controls)
+    check_interval(inflation, high=math.inf)
+    if rate.estimate and run[0]:
+        assert inflation.estimate == pytest.approx(run[0] / run[1] / rate.estimate)
 
 
 @given(st.tuples(*[st.integers(0, 300)] * 4), st.integers(0, 2000), LEVELS)

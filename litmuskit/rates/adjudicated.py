@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, gammaln, logsumexp
 
 from litmuskit.rates.clusters import measure_share
-from litmuskit.rates.counts import require_level, require_nested
+from litmuskit.rates.counts import read_column, require_flag, require_level, require_nested
 from litmuskit.rates.intervals import Array, Limits, beta_nodes, clopper_pearson_limits, find_quantiles
 from litmuskit.rates.rate import Rate, state_rate
 
@@ -46,9 +47,12 @@ def estimate_confirmed(
     >>> estimate_confirmed(120, 1000, true=37, adjudicated=40)
     Rate(confirmed 0.1110 [0.0889, 0.1320] at 95 %, MOVER-log of Wilson; n=1000, x=120, m=40, t=37)
     """
-    part = (1 + require_level(level)) / 2 if exact else level
-    share = measure_share(part, exact=exact, flagged=flagged, episodes=episodes)
-    purity = measure_share(part, exact=exact, true=true, adjudicated=adjudicated)
+    exact, level = require_flag("exact", exact), require_level(level)
+    part = (1 + level) / 2 if exact else level
+    whole: dict[str, Any] = {"flagged": flagged, "episodes": episodes}
+    share = measure_share(part, exact=exact, **whole)
+    same = read_column(flagged).shape == read_column(adjudicated).shape
+    purity = measure_share(part, exact=exact, true=true, adjudicated=adjudicated, **whole if same else {})
     t, m, x, n = require_nested(true=purity.x, adjudicated=purity.n, flagged=share.x, episodes=share.n)
     ends = [(np.nan if r.estimate is None else r.estimate, r.lower, r.upper) for r in (share, purity)]
     lower, upper = (share.lower * purity.lower, share.upper * purity.upper) if exact else product_limits(*ends)
@@ -59,10 +63,20 @@ def estimate_confirmed(
 
 
 def double_sample_cdf(theta: ArrayLike, tp: Any, fp: Any, fn: Any, tn: Any, x: Any, n: Any, *, size: int = 48) -> Array:
-    """Posterior P(rate <= theta), elementwise: flagged share, precision and missed share are independent Jeffreys Betas."""
+    """Posterior P(rate <= theta), elementwise: flagged share, precision and missed share are independent Jeffreys Betas.
+
+    The flagged and the unflagged change places where the unflagged spread the rate more: whichever does is integrated exactly.
+    """
+    tp, fp, fn, tn, x, n = (np.asarray(v, float) for v in (tp, fp, fn, tn, x, n))
+    of_flagged, of_unflagged = (
+        (part + 0.5) * np.sqrt((k + 0.5) * (j + 0.5) / (k + j + 2)) / (k + j + 1)
+        for part, k, j in ((x, tp, fp), (n - x, fn, tn))
+    )
+    swap = of_unflagged > of_flagged
+    x, tp, fp, fn, tn = (np.where(swap, b, a) for a, b in ((x, n - x), (tp, fn), (fp, tn), (fn, tp), (tn, fp)))
     (share, weight), (missed, _) = beta_nodes(x + 0.5, n - x + 0.5, size), beta_nodes(fn + 0.5, tn + 0.5, size)
     rest = np.asarray(theta, float)[..., None, None] - (1 - share)[..., :, None] * missed[..., None, :]
-    a, b = (np.asarray(v, float)[..., None, None] + 0.5 for v in (tp, fp))
+    a, b = (v[..., None, None] + 0.5 for v in (tp, fp))
     below = betainc(a, b, np.clip(rest / np.maximum(share, 1e-300)[..., :, None], 0, 1))
     return np.asarray(np.einsum("...ij,i,j->...", below, weight, weight))
 
@@ -77,7 +91,7 @@ def estimate_double_sampled(tp: int, fp: int, fn: int, tn: int, *, flagged: int,
     tp, fp, fn, tn : int
         True and false among the flagged records read; true (missed) and false among the unflagged records read.
     flagged, episodes : int
-        x of N, the records read included.
+        x of N, the records read included. With none read there is no estimate, and [0, 1].
     level : float in (0, 1)
 
     Examples
@@ -90,9 +104,14 @@ def estimate_double_sampled(tp: int, fp: int, fn: int, tn: int, *, flagged: int,
     _, x, n = require_nested(**{"tp + fp": tp + fp, "flagged": flagged, "episodes": episodes})
     require_nested(**{"fn + tn": fn + tn, "unflagged": n - x})
     level = require_level(level)
-    lower, middle, upper = find_quantiles(lambda theta: double_sample_cdf(theta, tp, fp, fn, tn, x, n), level)
-    counts = {"n": n, "x": x, "m": tp + fp + fn + tn, "t": tp + fn, "references": ("Tenenbein 1970",)}
-    limits, notes = (middle, lower, upper), ("both samples random", "episodes independent")
+    limits: Any = (None, 0, 1)
+    if m := tp + fp + fn + tn:
+        lower, middle, upper = find_quantiles(lambda theta: double_sample_cdf(theta, tp, fp, fn, tn, x, n), level)
+        limits = (middle, lower, upper)
+    counts = {"n": n, "x": x, "m": m, "t": tp + fn, "references": ("Tenenbein 1970",)}
+    unread = {"flagged": tp + fp == 0 < x, "unflagged": fn + tn == 0 < n - x}
+    notes = ["both samples random", "episodes independent"]
+    notes += [f"none of the {name} was read: the prior alone speaks of them" for name, so in unread.items() if so and m]
     return state_rate("violations", "double sampling, Jeffreys", limits, level, *notes, **counts)
 
 
@@ -111,20 +130,28 @@ def count_confirmed(flagged: int, true: int, adjudicated: int, *, level: float =
     Rate(true among flagged 111.0000 [99.0000, 117.0000] at 95 %, hypergeometric; x=120, m=40, t=37)
     """
     t, m, x = require_nested(true=true, adjudicated=adjudicated, flagged=flagged)
-    level = require_level(level)
+    level, least, most = require_level(level), t, x - m + t
 
     def choose(n: int, k: Any) -> Any:
-        ways = gammaln(n + 1) - gammaln(np.maximum(k, 0) + 1.0) - gammaln(np.maximum(n - k, 0) + 1.0)
-        return np.where((k < 0) | (k > n), -np.inf, ways)
+        return gammaln(n + 1) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
-    def plausible(total: int, seen: range) -> bool:
-        k = np.array(seen)
-        return bool(np.exp(logsumexp(choose(total, k) + choose(x - total, m - k)) - choose(x, m)) > (1 - level) / 2)
+    def plausible(total: int, low: int, high: int) -> bool:
+        """P(low <= seen <= high) above the tail, summed where it is not negligible (Hoeffding: e-31 beyond)."""
+        middle, reach = m * total / max(x, 1), 6 * np.sqrt(m) + 1
+        k = np.arange(max(low, m - x + total, int(middle - reach)), min(high, total, int(middle + reach)) + 1)
+        ways = choose(total, k) + choose(x - total, m - k) - choose(x, m)
+        return bool(len(k) and np.exp(logsumexp(ways)) > (1 - level) / 2)
 
-    possible = range(t, x - m + t + 1)
-    lower = next(total for total in possible if plausible(total, range(t, m + 1)))
-    upper = next(total for total in reversed(possible) if plausible(total, range(t + 1)))
-    limits = (x * t / m if m else None, lower, upper)
+    possible = range(least, most + 1)
+    lower = possible[min(bisect_left(possible, True, key=lambda total: plausible(total, t, m)), most - least)]
+    upper = possible[max(bisect_left(possible, True, key=lambda total: not plausible(total, 0, t)) - 1, 0)]
+    # At a low level the tails may leave one count or none, and pass by the estimate: hold it, and a neighbour.
+    estimate = x * t / m if m else None
+    if m < x:
+        lower, upper = min(lower, upper), max(lower, upper)
+        lower, upper = (lower, upper) if lower < upper else (max(lower - 1, least), min(upper + 1, most))
+        lower, upper = (lower, upper) if estimate is None else (min(lower, int(estimate)), max(upper, int(np.ceil(estimate))))
+    limits = (estimate, lower, upper)
     return state_rate("true among flagged", "hypergeometric", limits, level, "of this run only", x=x, m=m, t=t)
 
 

@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from litmuskit.errors import InputError
 from litmuskit.rates.adjudicated import product_limits
 from litmuskit.rates.clusters import measure_share
-from litmuskit.rates.counts import require_level, require_nested, require_number, require_share
+from litmuskit.rates.counts import read_counts, require_level, require_nested, require_number, require_share
 from litmuskit.rates.differences import compare_rates
 from litmuskit.rates.intervals import bound_proportion, estimate_proportion, wilson_limits
 from litmuskit.rates.rate import Rate
@@ -19,12 +19,10 @@ from litmuskit.rates.rate import Rate
 
 def add_counts(**columns: Any) -> Any:
     """The sum of counts, or of columns of them, each checked; a single count beside columns is 0 or refused."""
-    if len({np.shape(column) for column in columns.values() if np.ndim(column) or column}) > 1:
+    read = [read_counts(name, column) for name, column in columns.items()]
+    if len({np.shape(column) for column in read if np.ndim(column) or column}) > 1:
         raise InputError("columns and single counts mixed", where=", ".join(columns), expected="one count per cluster in each")
-    for name, column in columns.items():
-        for value in np.ravel(np.asarray(column, dtype=object)):
-            require_nested(**{name: value})
-    return sum(np.asarray(column) for column in columns.values())
+    return sum(read)
 
 
 def bound_worst_case(

@@ -12,11 +12,13 @@ from litmuskit.rates.adjudicated import estimate_confirmed, estimate_double_samp
 from litmuskit.rates.bounds import add_counts, bound_worst_case, estimate_pattern_mixture
 from litmuskit.rates.clusters import measure_share
 from litmuskit.rates.controls import (
+    TRANSPORT,
     Pair,
     estimate_from_controls,
     estimate_from_controls_bayes,
     estimate_inflation_from_controls,
 )
+from litmuskit.rates.counts import read_counts, require_choice, require_nested
 from litmuskit.rates.rate import Rate, RateTable, state_rate
 
 # (rate, why it stands there, its part): the last one that may lead does.
@@ -68,6 +70,8 @@ def estimate_rates(
     >>> estimate_rates(flagged=120, episodes=1000, adjudicated=40, true=37).headline
     Rate(confirmed 0.1110 [0.0889, 0.1320] at 95 %, MOVER-log of Wilson; n=1000, x=120, m=40, t=37)
     """
+    if label is not None and not isinstance(label, str):
+        raise InputError("not a label", where="label", expected="text", found=label)
     read = {"adjudicated": adjudicated, "true": true}
     doubled = {"unflagged_adjudicated": unflagged_adjudicated, "missed": missed}
     controls = {"caught": caught, "cleared": cleared, "transport": transport}
@@ -76,9 +80,14 @@ def estimate_rates(
     for group in (read, doubled, controls, {"adjudicated": adjudicated, **doubled} if missed is not None else read):
         if 0 < sum(v is None for v in group.values()) < len(group):
             raise InputError("one without the other", where=", ".join(group), expected="all of them or none", found=group)
+    if transport is not None:
+        require_choice("transport", transport, TRANSPORT, "no transport assumption")
     if not audited and (assessed is not None or exposed is not None):
         raise InputError("nothing was audited", where="assessed, exposed", expected="at least quarantined beside them")
     reported = measure_share(level, flagged=flagged, episodes=episodes).restate(estimand="reported")
+    if unflagged_adjudicated is not None and missed is not None:
+        rest = {"unflagged_adjudicated": unflagged_adjudicated, "unflagged": (reported.n or 0) - (reported.x or 0)}
+        missed, unflagged_adjudicated, _ = require_nested(missed=missed, **rest)
     rows: list[Row] = [(reported, "what the harness says: not a violation rate", BESIDE)]
     if audited:
         rows += _list_audited(flagged, episodes, {k: 0 if v is None else v for k, v in taken.items()}, assessed, exposed, level)
@@ -95,20 +104,20 @@ def estimate_rates(
 def _list_audited(
     flagged: Any, episodes: Any, taken: dict[str, Any], assessed: Any, exposed: Any, level: float
 ) -> Iterator[Row]:
-    lost, (q, a, u) = add_counts(flagged=flagged, **taken) - flagged, (int(np.sum(v)) for v in taken.values())
-    if np.any((counted := np.asarray(flagged) - lost) < 0):
+    flagged, lost = read_counts("flagged", flagged), add_counts(flagged=flagged, **taken)
+    q, a, u = (int(np.sum(v)) for v in taken.values())
+    if np.any((counted := flagged - (lost - flagged)) < 0):
         raise InputError("a part exceeds its whole", where=" + ".join(taken), expected="at most flagged", found=q + a + u)
     counts = {"x": int(np.sum(flagged)), "c": int(np.sum(counted)), "q": q, "a": a, "u": u}
     rate = measure_share(level, counted=counted, episodes=episodes)
     yield rate.restate(estimand="attributable", **counts), "counted over all N", LEAD
-    for name, base in {"assessable": assessed, "exposed only": exposed}.items():
+    for name, base, estimand in (("assessed", assessed, "assessable"), ("exposed", exposed, "exposed only")):
         if base is not None:
-            few = bool(np.ndim(base)) and np.count_nonzero(base) < 2
-            k, n = (int(np.sum(v)) for v in (counted, base)) if few else (counted, base)
-            parts: dict[str, Any] = {"counted": k, f"{name} episodes": n}
-            rate = measure_share(level, **parts)
+            parts = {"counted": counted, name: read_counts(name, base), "episodes": read_counts("episodes", episodes)}
+            few = len({np.shape(v) for v in parts.values()}) == 1 and bool(np.ndim(base)) and np.count_nonzero(parts[name]) < 2
+            rate = measure_share(level, **{key: int(np.sum(v)) for key, v in parts.items()} if few else parts)
             why = "counted over its own episodes, not N"
-            yield rate.restate(estimand=name, **counts), f"{why}; too few clusters hold any" if few else why, BESIDE
+            yield rate.restate(estimand=estimand, **counts), f"{why}; too few clusters hold any" if few else why, BESIDE
     # With nothing counted, or nothing judged false, the log odds have nothing to shift.
     for shift in (0.0, -2.0, 2.0)[: 3 if a else 1] if counts["c"] and q + u else ():
         unjudged = np.asarray(taken["quarantined"]) + taken["not_assessable"]
@@ -149,4 +158,5 @@ def _list_adjudicated(
     if unflagged is not None and missed is not None:
         rate = estimate_double_sampled(t, m - t, missed, unflagged - missed, flagged=x, episodes=n, level=level)
         why = "random samples of the flagged and of the unflagged were read"
-        yield rate, f"{why}; clusters are ignored" if np.ndim(episodes) else why, LEAD
+        why = f"{why}; clusters are ignored" if np.ndim(episodes) else why
+        yield rate, why, LEAD if unflagged else SENSITIVITY  # with none of the unflagged read, the prior alone speaks of them

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit, stdtrit
 
-from litmuskit.rates.counts import require_clusters, require_level, require_nested
+from litmuskit.rates.counts import read_column, require_clusters, require_flag, require_level, require_nested
 from litmuskit.rates.intervals import Array, clopper_pearson_limits, estimate_proportion
 from litmuskit.rates.rate import Rate, state_rate
 
@@ -60,7 +60,7 @@ def estimate_clustered(k: ArrayLike, n: ArrayLike, *, level: float = 0.95, exact
     >>> estimate_clustered([0, 1, 0, 3] * 10, [5, 5, 5, 5] * 10)
     Rate(proportion 0.2000 [0.1321, 0.2910] at 95 %, logit CR1 with t(J-1); n=200, x=40, clusters=40, design_effect=1.9231)
     """
-    level, (x, n) = require_level(level), require_clusters(k=k, n=n)
+    level, exact, (x, n) = require_level(level), require_flag("exact", exact), require_clusters(k=k, n=n)
     *limits, effect = (float(v) for v in cluster_limits(x, n, level, exact=exact))
     j, hit, still = len(n), int((x > 0).sum()), np.isnan(effect)
     few = [f"only {j} clusters"] * (j < 20) + [f"only {hit} clusters with events"] * (hit < 5)
@@ -73,7 +73,10 @@ def estimate_clustered(k: ArrayLike, n: ArrayLike, *, level: float = 0.95, exact
 
 
 def measure_share(level: float, *, exact: bool = False, **counts: Any) -> Rate:
-    """The first of two named counts in the second: `estimate_clustered` for columns, else `estimate_proportion`."""
-    if any(np.ndim(count) for count in counts.values()):
-        return estimate_clustered(*require_clusters(**counts), level=level, exact=exact)
-    return estimate_proportion(*require_nested(**counts), level=level, exact=exact)
+    """The first named count in the second, each at most the next: `estimate_clustered` for columns, else a proportion."""
+    if any(read_column(count).ndim for count in counts.values()):
+        k, n = require_clusters(**counts)[:2]
+        if n.any():
+            return estimate_clustered(k, n, level=level, exact=exact)
+        counts = {"k": 0, "n": 0}
+    return estimate_proportion(*require_nested(**counts)[:2], level=level, exact=exact)

@@ -10,7 +10,15 @@ import numpy as np
 from scipy.special import betainc, ndtri
 
 from litmuskit.errors import InputError, NotIdentifiedError
-from litmuskit.rates.counts import require_level, require_nested, require_number, require_share
+from litmuskit.rates.counts import (
+    read_column,
+    require_choice,
+    require_flag,
+    require_level,
+    require_nested,
+    require_number,
+    require_share,
+)
 from litmuskit.rates.intervals import Array, Limits, beta_nodes, clopper_pearson_limits, find_quantiles, wilson_limits
 from litmuskit.rates.rate import Rate, RateTable, state_rate
 
@@ -30,9 +38,12 @@ def require_informative(se: float, sp: float) -> None:
 
 def require_controls(caught: Pair, cleared: Pair, transport: str) -> tuple[int, ...]:
     """Counts of the controls; raises where they say nothing, or nobody says why they should hold for the run."""
-    if transport not in TRANSPORT:
-        raise InputError("no transport assumption", where="transport", expected=" or ".join(TRANSPORT), found=transport)
-    counts = (*require_nested(caught=caught[0], violating=caught[1]), *require_nested(cleared=cleared[0], harmless=cleared[1]))
+    require_choice("transport", transport, TRANSPORT, "no transport assumption")
+    counts: tuple[int, ...] = ()
+    for name, pair in {"caught": caught, "cleared": cleared}.items():
+        if (read := read_column(pair)).shape != (2,):
+            raise InputError("not a pair", where=name, expected="(labelled rightly, all of them)", found=pair)
+        counts += require_nested(**{name: read[0], f"controls of {name}": read[1]})
     if 0 in counts[1::2]:
         raise NotIdentifiedError("no controls", where="caught, cleared", expected="at least one run of each", found=counts)
     require_informative(counts[0] / counts[1], counts[2] / counts[3])
@@ -73,6 +84,7 @@ def estimate_known_accuracy(
     """
     level, (x, n) = require_level(level), require_nested(flagged=flagged, episodes=episodes)
     se, sp = require_share("sensitivity", sensitivity), require_share("specificity", specificity)
+    exact = require_flag("exact", exact)
     require_informative(se, sp)
     if n == 0:
         return state_rate("violations", "Rogan-Gladen", (None, 0, 1), level, "no episodes", n=0, x=0)
@@ -92,12 +104,17 @@ def tabulate_accuracy(
     >>> tabulate_accuracy(40, 500, sensitivity=[0.9], specificity=[0.97, 0.9]).rates[0]
     Rate(violations 0.0575 [0.0337, 0.0886] at 95 %, Rogan-Gladen of Wilson; n=500, x=40)
     """
-    rows = []
-    for se, sp in product(tuple(sensitivity), tuple(specificity)):
+    rows, grid, (x, n) = [], [], require_nested(flagged=flagged, episodes=episodes)
+    for name, values in {"sensitivity": sensitivity, "specificity": specificity}.items():
         try:
-            rate = estimate_known_accuracy(flagged, episodes, sensitivity=se, specificity=sp, level=level)
+            grid.append([require_share(name, value) for value in values])
+        except TypeError:
+            raise InputError("not a list of numbers", where=name, expected="numbers in [0, 1]", found=values) from None
+    for se, sp in product(*grid):
+        try:
+            rate = estimate_known_accuracy(x, n, sensitivity=se, specificity=sp, level=level)
         except NotIdentifiedError as error:
-            rate = state_rate("violations", "not identified", (None, 0, 1), level, str(error), n=episodes, x=flagged)
+            rate = state_rate("violations", "not identified", (None, 0, 1), level, str(error), n=n, x=x)
         rows.append(rate.restate(label=f"Se {se:g}, Sp {sp:g}"))
     return RateTable(rates=tuple(rows), caption="corrected rate by sensitivity and specificity")
 
@@ -167,8 +184,8 @@ def estimate_from_controls_bayes(
     ----------
     flagged, episodes, caught, cleared, transport, level
         As in `estimate_from_controls`, ``flagged`` whole.
-    prior : float, above 0
-        Se and Sp have Beta(prior, prior); the rate is uniform.
+    prior : float in [0.001, 1000]
+        Se and Sp have Beta(prior, prior); the rate is uniform. With no episodes there is no estimate, and [0, 1].
 
     Examples
     --------
@@ -177,11 +194,15 @@ def estimate_from_controls_bayes(
     """
     level, (x, n) = require_level(level), require_nested(flagged=flagged, episodes=episodes)
     a, b, c, d = require_controls(caught, cleared, transport)
-    if require_number("prior", prior) <= 0:
-        raise InputError("not a prior", where="prior", expected="a number above 0", found=prior)
+    if not 1e-3 <= (prior := require_number("prior", prior)) <= 1e3:
+        raise InputError("not a prior", where="prior", expected="0.001 to 1000", found=prior)
     (se, weight), (sp, _) = beta_nodes(a + prior, b - a + prior, 64), beta_nodes(c + prior, d - c + prior, 64)
     se, false = se[:, None], 1 - sp[None, :]
     floor = betainc(x + 1, n - x + 1, false)
+    notes = (TRANSPORT[transport], f"Se {a}/{b}, Sp {c}/{d}", f"prior Beta({prior:g}, {prior:g})")
+    counts = {"n": n, "x": x, "references": ("Gelman and Carpenter 2020",)}
+    if n == 0:
+        return state_rate("violations", "joint posterior", (None, 0, 1), level, *notes, **counts)
 
     def mass(theta: Array) -> Array:
         reached = betainc(x + 1, n - x + 1, false + theta[:, None, None] * (se - false))
@@ -191,8 +212,6 @@ def estimate_from_controls_bayes(
     if not total > 1e-9:
         raise NotIdentifiedError("controls inconsistent with run", where="flagged", found=f"{x} of {n}")
     lower, middle, upper = find_quantiles(lambda theta: mass(theta) / total, level)
-    notes = (TRANSPORT[transport], f"Se {a}/{b}, Sp {c}/{d}", f"prior Beta({prior:g}, {prior:g})")
-    counts = {"n": n, "x": x, "references": ("Gelman and Carpenter 2020",)}
     return state_rate("violations", "joint posterior", (middle, lower, upper), level, *notes, **counts)
 
 
@@ -206,6 +225,11 @@ def estimate_inflation_from_controls(
     flagged, episodes, caught, cleared, transport, level
         As in `estimate_from_controls`. Faultless controls get the variance of (k+1)/(n+2), never none.
 
+    Raises
+    ------
+    NotIdentifiedError
+        Where `estimate_from_controls` has no rate to divide by.
+
     Examples
     --------
     >>> estimate_inflation_from_controls(90, 1000, caught=(285, 300), cleared=(980, 1000), transport="same-agent")
@@ -213,6 +237,7 @@ def estimate_inflation_from_controls(
     """
     level, (x, n) = require_level(level), require_nested(flagged=flagged, episodes=episodes)
     a, b, c, d = require_controls(caught, cleared, transport)
+    corrected = estimate_from_controls(x, n, caught=caught, cleared=cleared, transport=transport, level=level).estimate or 0.0
 
     def spread(k: int, m: int) -> float:
         p = k / m if 0 < k < m else (k + 1) / (m + 2)
@@ -227,9 +252,9 @@ def estimate_inflation_from_controls(
         square, linear, constant = theta**2 - z2 * of_theta, phi * theta - z2 * of_phi / youden, phi**2 - z2 * of_phi
         root = np.sqrt(max(linear**2 - square * constant, 0.0))
         low, high = sorted(((linear - root) / square, (linear + root) / square))
-        if square > 0 and theta > 0:
-            limits = (phi / theta, max(low, 0), high)
-        else:
-            limits = (phi / theta if theta > 0 else np.inf, max(high, 0) if square < 0 and low <= 0 else 0, np.inf)
+        # The rate is at most 1 also where its raw estimate is not, which may lie past the limits.
+        point = phi / corrected if corrected else np.inf
+        lower = low if square > 0 and theta > 0 else high if square < 0 and low <= 0 else 0
+        limits = (point, min(max(lower, 0), point), max(high, point) if square > 0 and theta > 0 else np.inf)
     note, counts = TRANSPORT[transport], {"n": n, "x": x, "references": ("Fieller 1954",)}
     return state_rate("inflation", "Fieller", limits, level, note, **counts)

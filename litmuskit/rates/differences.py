@@ -31,21 +31,16 @@ def compare_paired(both: int, first: int, second: int, neither: int, *, level: f
     """
     cells = {"both": both, "first": first, "second": second, "neither": neither}
     a, b, c, d = (require_nested(**{name: count})[0] for name, count in cells.items())
-    n, level = a + b + c + d, require_level(level)
+    (n,), level = require_nested(**{"both + first + second + neither": a + b + c + d}), require_level(level)
     (l1, u1), (l2, u2) = wilson_limits(a + b, n, level), wilson_limits(a + c, n, level)
     p1, p2 = (a + b) / max(n, 1), (a + c) / max(n, 1)
     margin, excess = float(a + b) * (c + d) * (a + c) * (b + d), a * d - b * c
     phi = (max(excess - n / 2, 0) if excess > 0 else excess) / np.sqrt(margin) if margin else 0.0
     down = np.sqrt((p1 - l1) ** 2 - 2 * phi * (p1 - l1) * (u2 - p2) + (u2 - p2) ** 2)
     up = np.sqrt((u1 - p1) ** 2 - 2 * phi * (u1 - p1) * (p2 - l2) + (p2 - l2) ** 2)
-    limits, p_value = (
-        ((b - c) / n if n else None, p1 - p2 - down, p1 - p2 + up),
-        min(1.0, 2 * float(bdtr(min(b, c), b + c, 0.5))),
-    )
-    cite = ("Newcombe 1998", "McNemar 1947")
-    return state_rate(
-        "paired difference", "Newcombe 10", limits, level, "p: exact McNemar", references=cite, n=n, p_value=p_value
-    )
+    limits, cite = ((b - c) / n if n else None, p1 - p2 - down, p1 - p2 + up), ("Newcombe 1998", "McNemar 1947")
+    says = {"n": n, "p_value": min(1.0, 2 * float(bdtr(min(b, c), b + c, 0.5))), "references": cite}
+    return state_rate("paired difference", "Newcombe 10", limits, level, "p: exact McNemar", **says)
 
 
 def compare_rates(first: Rate, second: Rate) -> Rate:
@@ -61,6 +56,9 @@ def compare_rates(first: Rate, second: Rate) -> Rate:
     >>> compare_rates(estimate_proportion(56, 70), estimate_proportion(48, 80))
     Rate(difference in proportion 0.2000 [0.0524, 0.3339] at 95 %, MOVER-D)
     """
+    for name, arm in {"first": first, "second": second}.items():
+        if not isinstance(arm, Rate):
+            raise InputError("not an estimated rate", where=name, expected="a Rate", found=arm)
     for name in ("estimand", "level"):
         sides = getattr(first, name), getattr(second, name)
         if sides[0] != sides[1]:
@@ -95,6 +93,8 @@ def compare_groups(rates: Mapping[str, Rate]) -> RateTable:
     >>> table.rates[0].verdict, round(table.rates[0].p_value, 3)
     ('lower', 0.013)
     """
+    if not isinstance(rates, Mapping):
+        raise InputError("not named rates", where="rates", expected="a Rate for each name", found=rates)
     pairs = [compare_rates(rates[a], rates[b]).restate(label=f"{a} - {b}") for a, b in combinations(rates, 2)]
     known = [i for i, rate in enumerate(pairs) if rate.p_value is not None]
     adjusted = dict(zip(known, adjust_holm([pairs[i].p_value or 0.0 for i in known]), strict=True))

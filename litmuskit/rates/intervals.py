@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri
 
-from litmuskit.errors import InputError
-from litmuskit.rates.counts import require_level, require_nested
+from litmuskit.rates.counts import require_choice, require_flag, require_level, require_nested
 from litmuskit.rates.rate import Rate, state_rate
 
 Array: TypeAlias = NDArray[np.float64]
@@ -32,6 +31,12 @@ def clopper_pearson_limits(k: ArrayLike, n: ArrayLike, level: float) -> Limits:
     return lower, np.where(k < n, betaincinv(k + 1, n - k, 1 - tail), 1.0)
 
 
+def one_sided_limits(k: int, n: int, level: float) -> tuple[float, float]:
+    """Exact "at least" and "at most", each at ``level``; both hold k/n, which below level 1/2 they would pass by."""
+    lower, upper = (float(v) for v in clopper_pearson_limits(k, n, 2 * level - 1))
+    return (min(lower, k / n), max(upper, k / n)) if n else (0.0, 1.0)
+
+
 def jeffreys_limits(k: ArrayLike, n: ArrayLike, level: float) -> Limits:
     """Beta(1/2, 1/2) posterior quantiles, elementwise; 0 at no event and 1 at all (Brown, Cai and DasGupta 2001)."""
     k, n, tail = np.asarray(k, float), np.asarray(n, float), (1 - level) / 2
@@ -51,7 +56,7 @@ def find_quantiles(rising: Callable[[Array], Array], level: float) -> Array:
     """Lower, middle and upper quantile of a distribution function on [0, 1], by bisection."""
     targets = np.array([(1 - level) / 2, 0.5, (1 + level) / 2])
     low, high = np.zeros(3), np.ones(3)
-    for _ in range(34):
+    for _ in range(44):
         middle = (low + high) / 2
         below = rising(middle) < targets
         low, high = np.where(below, middle, low), np.where(below, high, middle)
@@ -74,7 +79,7 @@ def estimate_proportion(k: int, n: int, *, level: float = 0.95, exact: bool = Fa
     >>> estimate_proportion(81, 263)
     Rate(proportion 0.3080 [0.2553, 0.3662] at 95 %, Wilson; n=263, x=81)
     """
-    level, (k, n) = require_level(level), require_nested(k=k, n=n)
+    level, exact, (k, n) = require_level(level), require_flag("exact", exact), require_nested(k=k, n=n)
     limits = (clopper_pearson_limits if exact else wilson_limits)(k, n, level)
     note = "holds its level at every rate" if exact else "covers less than its level at some rates (.91 at n = 50)"
     method, cite = ("Clopper-Pearson", "Clopper and Pearson 1934") if exact else ("Wilson", "Wilson 1927")
@@ -97,8 +102,6 @@ def bound_proportion(k: int, n: int, *, side: str = "upper", level: float = 0.95
     Rate(proportion 0.0000 [0.0000, 0.0582] at 95 %, one-sided Clopper-Pearson; n=50, x=0)
     """
     level, (k, n) = require_level(level), require_nested(k=k, n=n)
-    if side not in {"upper", "lower"}:
-        raise InputError("unknown side", where="side", expected="'upper' or 'lower'", found=side)
-    lower, upper = clopper_pearson_limits(k, n, 2 * level - 1)
+    side, (lower, upper) = require_choice("side", side, ("upper", "lower"), "unknown side"), one_sided_limits(k, n, level)
     limits, cite = (k / n if n else None, *((0, upper) if side == "upper" else (lower, 1))), ("Clopper and Pearson 1934",)
     return state_rate("proportion", "one-sided Clopper-Pearson", limits, level, references=cite, n=n, x=k)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-import numpy as np
-from scipy.special import bdtr, betainc
+from scipy.special import betainc
 
 from litmuskit.errors import InputError
 from litmuskit.rates.adjudicated import product_limits
-from litmuskit.rates.counts import require_level, require_nested, require_share
-from litmuskit.rates.intervals import clopper_pearson_limits, wilson_limits
+from litmuskit.rates.counts import SURE, require_level, require_nested, require_share
+from litmuskit.rates.intervals import one_sided_limits, wilson_limits
 from litmuskit.rates.rate import Rate, state_rate
+
+LARGEST = 10**15
 
 
 def judge_quarantine(quarantined: int, flagged: int, *, threshold: float = 0.02, level: float = 0.95) -> Rate:
@@ -32,14 +33,15 @@ def judge_quarantine(quarantined: int, flagged: int, *, threshold: float = 0.02,
     """
     level, (q, x) = require_level(level), require_nested(quarantined=quarantined, flagged=flagged)
     threshold = require_share("threshold", threshold, inside=True)
-    lower, upper = clopper_pearson_limits(q, x, 2 * level - 1)
+    if level < 0.5:
+        raise InputError("the one-sided limits cross", where="level", expected="0.5 or more", found=level)
+    lower, upper = one_sided_limits(q, x, level)
     verdict = "exceeds" if lower > threshold else "within" if upper < threshold else "inconclusive"
     needed = size_certificate(threshold, quarantined=q, level=level)
     notes = ("records treated as independent", f"{q} of {needed} would certify a share below {threshold:g}")
     says = {"x": x, "q": q, "verdict": verdict, "p_value": float(betainc(q, x - q + 1, threshold)) if q else 1.0}
-    return state_rate(
-        "quarantined share", "one-sided Clopper-Pearson", (q / x if x else None, lower, upper), level, *notes, **says
-    )
+    limits = q / x if x else None, lower, upper
+    return state_rate("quarantined share", "one-sided Clopper-Pearson", limits, level, *notes, **says)
 
 
 def find_fire_probability(flagged: int, true_rate: float, *, threshold: float = 0.02) -> float:
@@ -51,8 +53,10 @@ def find_fire_probability(flagged: int, true_rate: float, *, threshold: float = 
     0.1821
     """
     (x,), rate = require_nested(flagged=flagged), require_share("true_rate", true_rate)
-    most = np.floor(x * require_share("threshold", threshold, inside=True) + 1e-9)
-    return float(1 - bdtr(most, x, rate)) if most < x else 0.0
+    threshold = require_share("threshold", threshold, inside=True)
+    near = max(round(x * threshold) - 1, 0)
+    least = next((q for q in range(near, x + 1) if x and q / x > threshold), None)
+    return 0.0 if least is None else float(betainc(least, x - least + 1, rate))
 
 
 def size_certificate(threshold: float = 0.02, *, quarantined: int = 0, level: float = 0.95) -> int:
@@ -64,9 +68,11 @@ def size_certificate(threshold: float = 0.02, *, quarantined: int = 0, level: fl
     (149, 236)
     """
     (q,), threshold = require_nested(quarantined=quarantined), require_share("threshold", threshold, inside=True)
-    one_sided = 2 * require_level(level) - 1
-    sizes = range(q + 1, 10**12)
-    return sizes[bisect_left(sizes, True, key=lambda x: bool(clopper_pearson_limits(q, x, one_sided)[1] < threshold))]
+    level, sizes = require_level(level), range(q + 1, LARGEST + 1)
+    i = bisect_left(sizes, True, key=lambda x: one_sided_limits(q, x, level)[1] < threshold)
+    if i == len(sizes):
+        raise InputError("no run is that large", where="threshold", expected=f"a certificate from {LARGEST}", found=threshold)
+    return sizes[i]
 
 
 def plan_sample(flagged: int, episodes: int, *, precision: float, half_width: float, level: float = 0.95) -> Rate:
@@ -92,11 +98,15 @@ def plan_sample(flagged: int, episodes: int, *, precision: float, half_width: fl
     """
     level, (x, n) = require_level(level), require_nested(flagged=flagged, episodes=episodes)
     p, wanted = require_share("precision", precision), require_share("half_width", half_width, inside=True)
-    if not (x and p):
-        raise InputError("nothing to plan for", where="flagged, precision", expected="above 0", found=(x, p))
-    share, sizes = (x / n, *wilson_limits(x, n, level)), np.arange(1, x + 1)
-    lower, upper = product_limits(share, (np.full(x, p), *wilson_limits(p * sizes, sizes, level)))
-    enough = np.flatnonzero(upper - lower <= 2 * wanted)
-    i, verdict = (int(enough[0]), "enough") if len(enough) else (x - 1, "not enough")
-    counts = {"n": n, "x": x, "m": i + 1, "t": round(p * (i + 1)), "verdict": verdict}
-    return state_rate("confirmed", "MOVER-log of Wilson, expected", (x / n * p, lower[i], upper[i]), level, **counts)
+    if not (x and p >= SURE):
+        raise InputError("nothing to plan for", where="flagged, precision", expected=f"1, {SURE:g} or more", found=(x, p))
+    share = x / n, *wilson_limits(x, n, level)
+
+    def expect(m: int) -> tuple[float, float]:
+        lower, upper = product_limits(share, (p, *wilson_limits(p * m, m, level)))
+        return float(lower), float(upper)
+
+    found = bisect_left(range(1, x + 1), True, key=lambda m: expect(m)[1] - expect(m)[0] <= 2 * wanted) + 1
+    m, verdict = min(found, x), "enough" if found <= x else "not enough"
+    counts = {"n": n, "x": x, "m": m, "t": round(p * m), "verdict": verdict}
+    return state_rate("confirmed", "MOVER-log of Wilson, expected", (x / n * p, *expect(m)), level, **counts)

@@ -102,20 +102,8 @@ class RateTable(Tabular):
 
     def to_json(self) -> list[dict[str, Any]]:
         """One object per rate, every count named; an unbounded limit is null."""
-        names = (
-            "label",
-            "role",
-            "estimand",
-            "method",
-            "estimate",
-            "lower",
-            "upper",
-            "level",
-            *COUNTS,
-            "p_value",
-            "verdict",
-            "why",
-        )
+        first = "label", "role", "estimand", "method", "estimate", "lower", "upper", "level"
+        names = *first, *COUNTS, "p_value", "verdict", "why"
         rows = ({name: getattr(rate, name) for name in names} | {"notes": list(rate.notes)} for rate in self.rates)
         return [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows]
 

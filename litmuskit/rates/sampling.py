@@ -17,7 +17,7 @@ import numpy as np
 
 from litmuskit.display import csv_cell
 from litmuskit.errors import InputError, name_all
-from litmuskit.rates.counts import require_nested
+from litmuskit.rates.counts import require_nested, require_number
 
 FrameRow = tuple[str, str, str | None, bool, str]
 ANSWERS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
@@ -27,7 +27,9 @@ COLUMNS = ("row", "record", "source", "frame", "seed", "violation")
 def _draw(rows: Iterable[FrameRow], sizes: tuple[int, int], seed: int) -> tuple[str, list[FrameRow]]:
     frame = sorted(rows, key=lambda row: (row[4], row[0], row[1]))
     digest = hashlib.sha256(json.dumps([(*_name(r), r[3], r[4]) for r in frame]).encode()).hexdigest()
-    rng, drawn = np.random.default_rng(seed), []
+    if require_number("seed", seed) < 0 or seed % 1:
+        raise InputError("not a seed", where="seed", expected="a whole number, 0 or more", found=seed)
+    rng, drawn = np.random.default_rng(int(seed)), []
     for flag, size in zip((True, False), sizes, strict=True):
         part = [row for row in frame if row[3] is flag]
         require_nested(**{"m" if flag else "unflagged": size, "flagged" if flag else "unflagged in frame": len(part)})
@@ -58,12 +60,12 @@ def draw_sample(rows: Iterable[FrameRow], m: int, path: str | Path, *, seed: int
     InputError
         More records wanted than the frame holds.
     """
-    digest, drawn = _draw(rows, (m, unflagged), *require_nested(seed=seed))
+    digest, drawn = _draw(rows, (m, unflagged), seed)
     path = Path(path)
     with path.open("w", newline="", encoding="utf-8") as sheet:
         writer = csv.writer(sheet)
         writer.writerow(COLUMNS)
-        writer.writerows((i, *_name(row), digest, seed, "") for i, row in enumerate(drawn, start=1))
+        writer.writerows((i, *_name(row), digest, int(seed), "") for i, row in enumerate(drawn, start=1))
     return path
 
 
@@ -85,20 +87,21 @@ def read_sample(path: str | Path, rows: Iterable[FrameRow], *, seed: int) -> dic
         Another frame, another seed, other records than the draw's, or a row without an answer.
     """
     with Path(path).open(newline="", encoding="utf-8-sig") as sheet:
-        filled = [{str(k): (v or "").strip() for k, v in row.items()} for row in csv.DictReader(sheet)]
+        try:
+            filled = [{k: (v or "").strip() for k, v in row.items() if k is not None} for row in csv.DictReader(sheet)]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError("not readable", where=path, expected="CSV in UTF-8", found=str(error)) from error
     if not filled or set(COLUMNS) - filled[0].keys():
         raise InputError("not an adjudication sheet", where=path, expected=f"columns {', '.join(COLUMNS)}")
     frame, answers = list(rows), {(row["record"], row["source"]): row["violation"].lower() for row in filled}
     flags = [row[3] for row in frame if _name(row) in answers]
     sizes = sum(flags), len(flags) - sum(flags)
     digest, drawn = _draw(frame, sizes, seed)
-    for name, ours in (("frame", digest), ("seed", str(seed))):
+    for name, ours in (("frame", digest), ("seed", str(int(seed)))):
         if (theirs := {row[name] for row in filled}) != {ours}:
             raise InputError("the sheet was drawn otherwise", where=f"{path} {name}", expected=ours, found=sorted(theirs))
     if len(filled) != len(drawn) or answers.keys() != {_name(row) for row in drawn}:
-        raise InputError(
-            "not the sample that was drawn", where=path, remedy="fill in every row of the sheet, add and drop none"
-        )
+        raise InputError("not the sample that was drawn", where=path, remedy="fill in every row of it, add and drop none")
     if open_rows := [name for name, answer in answers.items() if answer not in ANSWERS]:
         raise InputError("no answer", where=path, expected="yes or no in every row", found=name_all(r for r, _ in open_rows))
     judged = [(row[3], ANSWERS[answers[_name(row)]]) for row in drawn]
