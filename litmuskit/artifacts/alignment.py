@@ -103,36 +103,59 @@ def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges)
         yield Shown(turn=turn, position=position, view=view, message=pool[old[struck]], moved=True)
         fresh[: len(old)] = old
     placed, stood = _align(transcript, answers, old, slots, fresh), dict(zip(slots, old, strict=True))
-    is_answered, owner, used, ids = False, 0, [0], list[list[str | None]]()
+    has_answer, opened = False, None
     for offset, index in enumerate(fresh):
         message, is_new = pool[index], offset >= len(placed)
         slot = None if is_new else placed[offset]
-        again = is_answered and owner and not used and not _find_answer(transcript, message, [owner])
-        if message.role == "assistant" and again and any(pool[earlier] == message for earlier in shown):
-            slot = owner, None  # an earlier message between a proposal and its results
+        if opened and message.role == "tool":
+            slot = opened.place_result(message)
+        elif opened and opened.precedes(message) and any(pool[earlier] == message for earlier in shown):
+            slot = opened.turn, None  # an earlier message between a proposal and its results
         elif message.role == "assistant":
-            used, owner = [], 0
-            if (is_new and not is_answered) or (slot is not None and stood.get(slot) != index):
-                turns = [*thread.list_answers(), *answers] if is_new else thread.list_answers()
-                turn = _find_answer(transcript, message, turns)
-                if turn is None and is_new and turns and message.tool_calls:
-                    turn = turns[-1]
-                if turn is not None:
-                    slot, owner, is_answered = (turn, None), turn, True
-                    both = message, transcript.calls[turn - 1].proposed or message
-                    ids = [[call.id for call in one.tool_calls] for one in both]
-        elif message.role == "tool" and owner:
-            asked = ([n for n, given in enumerate(own) if given == message.tool_call_id] for own in ids)
-            places = next(filter(None, asked), [len(used)])
-            position = next((place for place in places if place not in used), places[-1])
-            slot = (owner, position) if position < len(ids[0]) and position not in used else None
-            used.append(position)
+            opened = None
+            if stood.get(slot) != index if slot else is_new and not has_answer:
+                opened = _open_turn(transcript, message, thread.list_answers(), answers if is_new else None)
+                if opened:
+                    has_answer, slot = True, (opened.turn, None)
         if slot is not None and stood.get(slot) != index:
             yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
         elif slot is None and is_new and answers and message.role != "user" and any(pool[i] == message for i in shown[-8:]):
             yield Shown(turn=None, position=None, view=view, message=message)
         shown.append(index)
         thread.slots.append(slot)
+
+
+@dataclass(slots=True)
+class _OpenTurn:
+    """The proposal that stands last: the ids of its calls as shown and as proposed, and which results stand behind it."""
+
+    transcript: Transcript
+    turn: int
+    ids: tuple[list[str | None], ...]
+    taken: list[int] = field(default_factory=list)
+
+    def place_result(self, message: Message) -> Slot | None:
+        """The place of the next result: of the first open call of its id, else by its number; None where that is taken."""
+        named = ([n for n, given in enumerate(ids) if given == message.tool_call_id] for ids in self.ids)
+        places = next(filter(None, named), [len(self.taken)])
+        position = next((place for place in places if place not in self.taken), places[-1])
+        is_free = position < len(self.ids[0]) and position not in self.taken
+        self.taken.append(position)
+        return (self.turn, position) if is_free else None
+
+    def precedes(self, message: Message) -> bool:
+        """Whether ``message`` stands where the first result should, and is not the proposal said again."""
+        return message.role == "assistant" and not self.taken and not _find_answer(self.transcript, message, [self.turn])
+
+
+def _open_turn(transcript: Transcript, message: Message, own: Sequence[int], new: Sequence[int] | None) -> _OpenTurn | None:
+    """The turn a message was proposed at: of ``own``, which answered to what stands before it; a new one also of ``new``."""
+    turns = [*own, *(new or ())]
+    turn = _find_answer(transcript, message, turns) or (turns[-1] if new is not None and turns and message.tool_calls else None)
+    if turn is None:
+        return None
+    both = message, transcript.calls[turn - 1].proposed or message
+    return _OpenTurn(transcript, turn, tuple([call.id for call in one.tool_calls] for one in both))
 
 
 def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None], fresh: list[int]) -> list[int]:
