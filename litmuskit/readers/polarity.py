@@ -212,11 +212,11 @@ def _parse_rule(rule: str) -> tuple[str, str, str]:
     return found[1], found[2], found[3]
 
 
-def _select_rules(scorer: str, rules: LabelRules) -> list[tuple[str | None, str, str]]:
+@lru_cache(maxsize=256)
+def _select_rules(scorer: str, rules: LabelRules) -> tuple[tuple[str | None, str, str], ...]:
     """Key, sign and value of each rule that names the scorer (whose own name may hold dots)."""
-    parsed = [_parse_rule(rule) for rule in rules.violation]
-    named = [rule for rule in parsed if _is_named(rule[0], scorer)]
-    return [(target[len(scorer) + 1 :] or None, sign, wanted) for target, sign, wanted in named]
+    named = [rule for rule in map(_parse_rule, rules.violation) if _is_named(rule[0], scorer)]
+    return tuple((target[len(scorer) + 1 :] or None, sign, wanted) for target, sign, wanted in named)
 
 
 def _is_named(target: str, scorer: str) -> bool:
