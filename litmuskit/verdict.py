@@ -232,17 +232,7 @@ def triage_violation(
     UnattributableViolationError
         Carrying the verdict, when it does not.
     """
-    verdict = check_violation(
-        fingerprint,
-        oracle_manifest,
-        mutation_event,
-        manifest_regenerated,
-        agent_output_schema_valid,
-        match_key_includes_observation,
-        mutations=mutations,
-        schema_check=schema_check,
-        record=record,
-    )
+    verdict = check_violation(**locals())
     if verdict.decision != "count":
         says = {rule.id: rule.says for rule in TRIAGE_RULES}
         why = "; ".join(f"{rule}: {says[rule]}" for rule in verdict.rules)
