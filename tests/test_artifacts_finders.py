@@ -77,6 +77,65 @@ def test_a_lost_payload_is_no_cut_but_a_cut_beside_it_is():
     assert describe_cut(raw, lost[:-9], [PAYLOAD]) == "end"
 
 
+HALVES = {
+    "replaced": lambda raw, at: raw.encode()[:at].decode("utf-8", "replace"),
+    "dropped": lambda raw, at: raw.encode()[:at].decode("utf-8", "ignore"),
+    "escaped": lambda raw, at: raw.encode()[:at].decode("utf-8", "surrogateescape"),
+    "as bytes": lambda raw, at: raw.encode()[:at].decode("utf-8", "backslashreplace"),
+    "by code units": lambda raw, at: raw.encode("utf-16-le")[: 2 * at].decode("utf-16-le", "surrogatepass"),
+}
+
+
+@pytest.mark.parametrize("decode", HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("raw", ["naïve café straße", "仓库 库存 订单", "ship 🙂🚚📦🧊 it 4", '{"città": "Zürich"}'])
+def test_a_cap_that_splits_a_character_is_a_cut_of_the_end(raw, decode):
+    size = len(raw.encode("utf-16-le")) // 2 if decode is HALVES["by code units"] else len(raw.encode())
+    kept = [seen for at in range(1, size) if len(seen := decode(raw, at)) > 0 and seen != raw and seen[0] == raw[0]]
+    assert len(kept) > 5
+    assert {describe_cut(raw, seen) for seen in kept} == {"end"}
+
+
+def test_the_last_bytes_and_both_ends_may_start_inside_a_character():
+    raw = "仓库 库存 订单 完成 检查"
+    head, tail = raw.encode()[:8].decode("utf-8", "replace"), raw.encode()[-8:].decode("utf-8", "replace")
+    assert [describe_cut(raw, seen) for seen in (tail, head + tail, f"{head}\n...\n{tail}")] == ["start", "middle", "middle"]
+    assert describe_cut("naïve", "na\ufffdve") is None  # a character lost to an encoding
+
+
+LONG = "line of a long result with numbers 12345\n" * 20
+
+
+@pytest.mark.parametrize("mark", ["<snip>", "###", "【内容过长】", " [gekürzt]", "\n~~~ skipped ~~~\n"])
+def test_little_in_place_of_much_marks_a_cut_at_an_end_only(mark):
+    assert describe_cut(LONG, LONG[:300] + mark) == "end"
+    assert describe_cut(LONG, mark + LONG[-301:]) == "start"
+    assert describe_cut(LONG, LONG[:300] + mark + LONG[-300:]) is None  # or a word blotted out
+    assert describe_cut(LONG[:40], LONG[:34] + mark) is None
+    payload = LONG[300:].strip()
+    assert describe_cut(LONG, LONG[:300] + mark, [payload]) is None
+
+
+@pytest.mark.parametrize("count", [len(LONG) - 600, len(LONG[300:-300].split())])
+def test_a_mark_in_any_language_may_count_what_is_missing(count):
+    assert describe_cut(LONG, f"{LONG[:300]} [gekürzt: {count} Zeichen] {LONG[-300:]}") == "middle"
+    assert describe_cut(LONG, f"{LONG[:300]} [gekürzt: {count + 1} Zeichen] {LONG[-300:]}") is None
+    assert describe_cut(LONG, f"{LONG[:300]}{count}{LONG[-300:]}") is None
+
+
+def test_a_short_result_of_another_call_is_no_cut():
+    texts = ("found 10 of 10", "10")
+    calls = tuple(ToolCall(name="f", arguments={"n": n}) for n in (0, 1))
+    results = tuple(replace(episodes.observe(n, calls[n], texts[n]), delivered=texts[1 - n]) for n in (0, 1))
+    episode = episodes.make_episode(flagged=False)
+    first = replace(
+        episode.transcript.calls[0],
+        proposed=Message(role="assistant", content="", tool_calls=calls),
+        observations=results,
+    )
+    found = find_artifacts(replace(episode, transcript=replace(episode.transcript, calls=(first,), final=None)))
+    assert [(e.kind, e.position) for e in found] == [("mis-pairing", 0), ("mis-pairing", 1)]
+
+
 INSPECT = (
     "\nThe output of your call to {} was too long to be displayed.\nHere is a truncated version:\n"
     "<START_TOOL_OUTPUT>\n{}\n<END_TOOL_OUTPUT>\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from litmuskit.artifacts.evidence import Evidence, cite
 from litmuskit.artifacts.execution import read_text
@@ -51,8 +51,39 @@ def _share(left: str, right: str) -> int:
     return low
 
 
-def describe_cut(raw: str, seen: str, payloads: Iterable[str] = ()) -> str | None:
-    """Which part of ``raw`` is missing from ``seen``, a mark at the joint allowed; None if ``seen`` is no cut of it.
+def _halve(char: str, side: int) -> list[str]:
+    """What a cut through a character's bytes or code units leaves of it on one side, as any decoder shows it."""
+    units, raw = char.encode("utf-16-be", "surrogatepass"), char.encode("utf-8", "surrogatepass")
+    halves = [(raw[:at], raw[at:])[side] for at in range(1, len(raw))]
+    shown = [half.decode("utf-8", way) for half in halves for way in ("replace", "backslashreplace", "surrogateescape")]
+    unit = (units[:2], units[2:])[side].decode("utf-16-be", "surrogatepass")
+    return [*shown, *("\ufffd" * len(half) for half in halves), *[unit] * (len(units) == 4)]
+
+
+def _is_joint(joint: str, missing: str, front: int, back: int, payloads: Collection[str]) -> bool:
+    """Whether what stands at a joint comes of the cut: nothing, a broken character, or a mark.
+
+    A mark is told by its words, by the count of what is missing, or, at an end, by how little stands for how much.
+    """
+    kept, is_end = front + back, not (front and back)
+    if missing.strip() in payloads:
+        return False
+    if joint and (is_end or len(missing) > 1):  # one character replaced is no cut
+        joint = joint.removeprefix(max(filter(joint.startswith, _halve(missing[0], 0)), key=len, default=""))
+        joint = joint.removesuffix(max(filter(joint.endswith, _halve(missing[-1], 1)), key=len, default=""))
+    if not joint or is_marked(joint):
+        return True
+    if kept < len(joint) / 2:
+        return False
+    sizes = {len(missing), len(missing.encode("utf-8", "replace")), missing.count("\n"), len(missing.split())}
+    counts = {int(number) for number in re.findall(r"\d{2,9}", joint)} if not joint.isalnum() else set()
+    is_little = is_end and 3 * len(joint) <= min(kept, len(missing))
+    return bool(_JOINT.search(joint) or counts & sizes or is_little)
+
+
+def describe_cut(raw: str, seen: str, payloads: Collection[str] = ()) -> str | None:
+    """Which part of ``raw`` is missing from ``seen``, a mark or a broken character at the joint allowed; None if ``seen`` is
+    no cut of it.
 
     ``payload`` is missing where ``seen`` is ``raw`` without one of ``payloads``, and nothing else is: that is no cut.
 
@@ -70,9 +101,10 @@ def describe_cut(raw: str, seen: str, payloads: Iterable[str] = ()) -> str | Non
     for whole in (raw, lost):
         head = _share(whole, seen)
         tail = min(_share(whole[::-1], seen[::-1]), len(seen) - head)
-        kept, joint = head + tail, seen[head : len(seen) - tail]
-        if 0 < kept < len(whole) and (not joint or (_JOINT.search(joint) and kept >= len(joint) / 2)):
-            return "end" if not tail else "middle" if head else "start"
+        for front, back in ((head, tail), (head, 0), (0, tail)):  # a mark may end as the text does, by chance
+            missing, joint = whole[front : len(whole) - back], seen[front : len(seen) - back]
+            if 0 < front + back < len(whole) and _is_joint(joint, missing, front, back, payloads):
+                return "end" if not back else "middle" if front else "start"
     return None
 
 
@@ -81,6 +113,7 @@ def find_truncations(episode: Episode) -> Iterator[Evidence]:
     lengths: dict[int, dict[str, tuple[int, int]]] = {}
     payloads = (episode.payloads or {}).values()
     for call in episode.transcript.calls:
+        returned = {read_text(result.raw) for result in call.observations}
         for index, result in enumerate(call.observations):
             place = index if result.position is None else result.position
             seen, raw, cut = read_text(result.delivered), read_text(result.raw), result.truncation
@@ -90,7 +123,7 @@ def find_truncations(episode: Episode) -> Iterator[Evidence]:
             elif seen is None or (seen == raw and not _WRAPPER.fullmatch(seen)):
                 continue
             elif raw is not None and raw != seen:
-                missing = describe_cut(raw, seen, payloads)
+                missing = describe_cut(raw, seen, payloads) if seen not in returned else None  # else another call's
                 rule = "truncation/cut-of-raw" if missing not in {None, "payload"} else ""
                 detail = f"{missing} missing: {len(raw):,} to {len(seen):,} characters"
             elif is_marked(seen):
