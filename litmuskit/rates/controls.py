@@ -246,11 +246,11 @@ def estimate_inflation_from_controls(
     limits: tuple[Any, Any, Any] = (None, 0, np.inf)
     if x:
         youden, z2, phi, of_phi = a / b + c / d - 1, ndtri((1 + level) / 2) ** 2, x / n, spread(x, n)
-        theta = (phi + c / d - 1) / youden
-        of_theta = (of_phi + theta**2 * spread(a, b) + (1 - theta) ** 2 * spread(c, d)) / youden**2
+        theta, slope = (phi + c / d - 1) / youden, (1 - c / d) / youden
+        of_errors = (theta**2 * spread(a, b) + (1 - theta) ** 2 * spread(c, d)) / youden**2
         # The ratios r with (phi - r theta)^2 <= z^2 Var(phi - r theta): between, or outside, the roots of a quadratic.
-        square, linear, constant = theta**2 - z2 * of_theta, phi * theta - z2 * of_phi / youden, phi**2 - z2 * of_phi
-        root = np.sqrt(max(linear**2 - square * constant, 0.0))
+        square, linear = theta**2 - z2 * (of_phi / youden**2 + of_errors), phi * theta - z2 * of_phi / youden
+        root = np.sqrt(max(z2 * (of_phi * slope**2 + phi**2 * of_errors - z2 * of_phi * of_errors), 0.0))
         low, high = sorted(((linear - root) / square, (linear + root) / square))
         # The rate is at most 1 also where its raw estimate is not, which may lie past the limits.
         point = phi / corrected if corrected else np.inf

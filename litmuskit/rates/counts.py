@@ -34,8 +34,8 @@ def require_share(name: str, value: object, *, inside: bool = False) -> float:
 def require_level(level: object) -> float:
     """A confidence level strictly between 0 and 1, no nearer to either than quantiles can be computed for."""
     number = require_share("level", level, inside=True)
-    if not SURE <= number <= 1 - SURE:
-        raise InputError("too near 0 or 1", where="level", expected=f"{SURE:g} to 1 - {SURE:g}", found=level)
+    if not 0.001 <= number <= 1 - SURE:
+        raise InputError("too near 0 or 1", where="level", expected=f"0.001 to 1 - {SURE:g}", found=level)
     return number
 
 
