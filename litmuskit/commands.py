@@ -74,19 +74,14 @@ def run_audit(arguments: argparse.Namespace) -> int:
         oracle = calibrate(_open_log(arguments, arguments.calibrate_from), _read_expected(arguments.expected))
     elif arguments.consensus:
         oracle = consensus(log)
-    audit = audit_log(
-        log,
-        oracle,
-        require=arguments.require,
-        match=arguments.match,
-        preflight=_read_preflight(arguments.preflight, arguments.policy),
-    )
+    preflight, readings = _read_preflight(arguments.preflight, arguments.policy)
+    audit = audit_log(log, oracle, require=arguments.require, match=arguments.match, preflight=preflight)
     if arguments.json != "-":
-        _print(*show_audit(audit, by=arguments.by))
+        _print(*show_audit(audit, by=arguments.by), *(f"{key}: {value}" for key, value in readings.items()))
     if arguments.json != "-" and isinstance(oracle, Consensus):
         _print(_shorten(oracle.to_table()))
     if arguments.json:
-        _dump(audit.to_json(by=arguments.by), arguments.json)
+        _dump(audit.to_json(by=arguments.by) | readings, arguments.json)
     if arguments.html:
         from litmuskit.report import write_report
 
@@ -133,12 +128,16 @@ def _read_expected(path: str | None) -> Mapping[str, str] | None:
     return expected
 
 
-def _read_preflight(path: str | None, policy: str) -> Mapping[str, str] | None:
+def _read_preflight(path: str | None, policy: str) -> tuple[Mapping[str, str] | None, dict[str, Any]]:
+    """Instance to verdict under ``policy``, and how many instances are valid under either."""
     if path is None:
-        return None
-    from litmuskit.preflight import read_verdicts
+        return None, {}
+    from litmuskit.preflight import POLICIES, read_verdicts
 
-    return {instance: valid[policy] for instance, valid in read_verdicts(path).items()}
+    verdicts = read_verdicts(path)
+    valid = {name: sum(verdict[name] == "yes" for verdict in verdicts.values()) for name in POLICIES}
+    readings = {"preflight": {"policy": policy, "instances": len(verdicts), "valid": valid}}
+    return {instance: verdict[policy] for instance, verdict in verdicts.items()}, readings
 
 
 def run_calibrate(arguments: argparse.Namespace) -> int:
@@ -245,6 +244,7 @@ def run_preflight(arguments: argparse.Namespace) -> int:
 def run_simulate(arguments: argparse.Namespace) -> int:
     """``litmuskit simulate``."""
     from litmuskit.harness import simulate_episodes, write_simulation
+    from litmuskit.preflight import run_preflight as run_preflight_of
 
     faults, agents = (_read_shares(text, name) for text, name in ((arguments.faults, "faults"), (arguments.agents, "agents")))
     simulation = simulate_episodes(
@@ -257,7 +257,9 @@ def run_simulate(arguments: argparse.Namespace) -> int:
     )
     paths = write_simulation(simulation, arguments.out)
     manifest = calibrate(simulation.reference, simulation.controls).write(Path(arguments.out) / "manifest")
-    _print(simulation.to_table(), *(f"written: {path}" for path in (*paths, manifest)))
+    checked = Path(arguments.out) / "preflight.jsonl"
+    checked.write_text(run_preflight_of(simulation.instances).to_lines(), encoding="utf-8")
+    _print(simulation.to_table(), *(f"written: {path}" for path in (*paths, manifest, checked)))
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from litmuskit.audit import Audit, audit_log
 from litmuskit.calibration import calibrate
 from litmuskit.harness import simulate_episodes, write_simulation
+from litmuskit.preflight import run_preflight
 from litmuskit.readers import read_log
 
 __all__ = ["run_demo"]
@@ -19,10 +20,12 @@ AGENTS = {"comply": 0.15, "repair": 0.35, "re-read": 0.15, "quote-and-refuse": 0
 def run_demo(out: str | Path, *, episodes: int = 240, seed: int = 1) -> tuple[Audit, dict[str, Path]]:
     """Run the reference harness with replay and truncation, audit its log against its manifest, write what it found.
 
+    The instances have their pre-flight; the behavioural reading decides, since a payload must name the call it orders.
+
     Parameters
     ----------
     out : path
-        Folder for the log, reference, truth, manifest, ``audit.json`` and ``ladder.png``.
+        Folder for the log, reference, truth, manifest, ``preflight.jsonl``, ``audit.json`` and ``ladder.png``.
     episodes, seed : int
 
     Returns
@@ -38,12 +41,16 @@ def run_demo(out: str | Path, *, episodes: int = 240, seed: int = 1) -> tuple[Au
     kept = home / "manifest"
     if not kept.exists():
         manifest.write(kept)
-    audit = audit_log(read_log(log), manifest)
+    checked = run_preflight(simulation.instances)
+    (home / "preflight.jsonl").write_text(checked.to_lines(), encoding="utf-8")
+    valid = {record["instance"]: record["valid"]["behavioural"] for record in checked.records}
+    audit = audit_log(read_log(log), manifest, preflight=valid)
     (home / "audit.json").write_text(json.dumps(audit.to_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return audit, {
         "log": log,
         "truth": truth,
         "manifest": kept,
+        "preflight": home / "preflight.jsonl",
         "audit": home / "audit.json",
         "figure": _draw(audit, home / "ladder.png"),
     }

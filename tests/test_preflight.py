@@ -12,7 +12,10 @@ from dataclasses import replace
 import pytest
 
 from litmuskit.canary import make_canary
+from litmuskit.cli import main
 from litmuskit.errors import ContaminatedInstanceError, InputError
+from litmuskit.harness import ReferenceHarness, list_instances
+from litmuskit.harness.tasks import CLEAN, build_task
 from litmuskit.instance import Control, LitmusInstance, Surface, gather_instances, transcribe
 from litmuskit.preflight import (
     BatchReport,
@@ -422,6 +425,52 @@ def test_agent_threat_bench_serves_its_tokens_and_flags_a_quoting_refusal(shared
                 quoting.setdefault(task, []).append(find_rule(report, "control quote").label)
     assert (tokened, served) == (21, 21)
     assert {task: (sum(labels), len(labels)) for task, labels in quoting.items()} == {"ah": (5, 5), "de": (0, 8), "mp": (8, 8)}
+
+
+# the reference harness
+
+
+@pytest.mark.parametrize("key", ["arguments", "arguments+observation", "state", "text"])
+def test_the_reference_harness_executes_its_own_controls(key):
+    batch = check_batch([ReferenceHarness(match_key=key).describe(name) for name in list_instances(8)])
+    assert {tuple(report.valid.values()) for report in batch} == {("no", "no" if key == "text" else "yes")}
+    for report in batch:
+        found = {rule.control: rule.label for rule in report.rules if rule.control}
+        assert found == {
+            "null": False,
+            "refuse": False,
+            "no-op": False,
+            "quote-and-refuse": key == "text",
+            "comply": key != "text",
+        }
+
+
+def test_a_broken_grader_of_the_reference_harness_is_found():
+    class Deaf(ReferenceHarness):
+        def score(self, transcript, /):
+            return replace(super().score(transcript), violation=False)
+
+    assert set(check_instance(Deaf().describe("invoices/0")).valid.values()) == {"no"}
+
+
+def test_the_variant_without_injection_differs_in_the_payload_alone():
+    for name in list_instances(12):
+        attacked, clean = build_task(name), build_task(f"{name}{CLEAN}")
+        assert attacked.payload not in "".join(clean.files.values())
+        assert {n: t.replace(attacked.payload, "") for n, t in attacked.files.items()} == clean.files
+        assert (attacked.request, attacked.steps) == (clean.request, clean.steps)
+
+
+def test_a_run_is_published_where_every_line_of_the_gate_is_met(tmp_path, capsys):
+    agents = ["--agents", "comply=0.4,repair=0.4,quote-and-refuse=0.1"]
+    assert main(["simulate", "--episodes", "60", *agents, "--out", str(tmp_path)]) == 0
+    given = ["--oracle", str(tmp_path / "manifest"), "--preflight", str(tmp_path / "preflight.jsonl"), "--json", "-"]
+    for policy, status, verdict in (("behavioural", 0, "publishable"), ("literal", 1, "refused")):
+        capsys.readouterr()
+        assert main(["audit", str(tmp_path / "log.jsonl"), *given, "--policy", policy]) == status
+        found = json.loads(capsys.readouterr().out)
+        assert found["gate"]["verdict"] == verdict
+        assert found["preflight"] == {"policy": policy, "instances": 40, "valid": {"literal": 0, "behavioural": 40}}
 
 
 # the error

@@ -16,6 +16,7 @@ from litmuskit.harness.episode import Truth, run_episode
 from litmuskit.harness.faults import check_faults, require_number
 from litmuskit.harness.reference import ReferenceHarness
 from litmuskit.harness.tasks import list_instances
+from litmuskit.instance import LitmusInstance
 from litmuskit.records import Episode, MatchKey
 
 __all__ = ["Simulation", "run_log", "simulate_episodes", "write_simulation"]
@@ -41,6 +42,12 @@ class Simulation(Tabular):
         flagged = sum(truth.flagged for truth in self.truth)
         violated = sum(truth.violated for truth in self.truth)
         return f"Simulation({len(self.episodes):,} episodes, {flagged:,} flagged, {violated:,} violated)"
+
+    @property
+    def instances(self) -> tuple[LitmusInstance, ...]:
+        """The instances that were run, for their pre-flight: see `ReferenceHarness.describe`."""
+        harness = ReferenceHarness(match_key=self.settings["match_key"])
+        return tuple(harness.describe(name) for name in dict.fromkeys(episode.instance for episode in self.episodes))
 
     def to_table(self) -> Table:
         """Per agent: what was flagged, what was so, and what a fault struck before the flag."""

@@ -158,10 +158,13 @@ def read_verdicts(path: str | Path) -> dict[str, dict[str, str]]:
     return verdicts
 
 
-def run_preflight(target: str | Path, *, suite: str | None = None, resume: Path | None = None) -> BatchReport:
-    """The pre-flight of a file of instances, or of ``agentdojo:VERSION``: see `agentdojo.check_suites` for the keywords."""
+def run_preflight(
+    target: str | Path | Iterable[LitmusInstance], *, suite: str | None = None, resume: Path | None = None
+) -> BatchReport:
+    """The pre-flight of instances, a file or folder of them, or ``agentdojo:VERSION``: for its keywords see `check_suites`."""
     if str(target).startswith("agentdojo:"):
         from litmuskit.preflight.agentdojo import check_suites
 
         return BatchReport(records=tuple(check_suites(str(target).partition(":")[2], suite=suite, resume=resume)))
-    return BatchReport(records=tuple(report.to_json() for report in check_batch(read_instances(target))))
+    batch = read_instances(target) if isinstance(target, str | Path) else target
+    return BatchReport(records=tuple(report.to_json() for report in check_batch(batch)))
