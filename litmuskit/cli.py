@@ -40,9 +40,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _pair(text: str) -> tuple[int, int]:
-    part, _, whole = text.partition("/")
-    return int(part), int(whole)
+def _pair(text: str) -> tuple[int, ...]:
+    try:
+        part, whole = map(int, text.split("/"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected K/N, two whole numbers, found {text!r}") from None
+    return part, whole
+
+
+def _counts(text: str) -> int | list[int]:
+    try:
+        return [int(part) for part in text.split(",")] if "," in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, or K,K,... one per cluster, found {text!r}") from None
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -91,7 +101,7 @@ def _build_parser() -> argparse.ArgumentParser:
     again = command("reproduce", do.run_reproduce, "feed recorded actions to the reference harness again", "log", many=True)
     again.add_argument("--record", metavar="ID", help="one episode of the log")
     again.add_argument("--normalize", nargs="+", default=(), choices=NORMALIZERS, help="tried where the bytes differ")
-    simulate = command("simulate", do.run_simulate, "run the reference harness: log, reference, truth and manifest")
+    simulate = command("simulate", do.run_simulate, "run the reference harness: log, reference, truth, manifest and pre-flight")
     simulate.add_argument("--faults", metavar="NAME=RATE,...", help="as in replay=0.1,truncate=512")
     simulate.add_argument("--agents", metavar="NAME=SHARE,...", help="as in repair=0.5,comply=0.2; the rest refuses")
     simulate.add_argument("--match-key", choices=MATCH_KEYS[:4], default="arguments+observation")
@@ -99,10 +109,12 @@ def _build_parser() -> argparse.ArgumentParser:
     simulate.add_argument("--declare", action="store_true", help="let the harness declare its faults in the log")
     simulate.add_argument("--out", required=True, metavar="DIR")
     rates = command("rates", do.run_rates, "corrected rates from counts alone")
-    for name in ("flagged", "episodes"):
-        rates.add_argument(f"--{name}", type=int, required=True)
-    for name in ("quarantined", "escalated", "not-assessable", "adjudicated", "true", "unflagged-adjudicated", "missed"):
-        rates.add_argument(f"--{name}", type=int)
+    taken = "quarantined", "escalated", "not-assessable", "assessed", "exposed"
+    for name in ("flagged", "episodes", *taken, "adjudicated", "true"):
+        needed = name in {"flagged", "episodes"}
+        rates.add_argument(f"--{name}", type=_counts, required=needed, metavar="K", help="or one per cluster: 3,0,1")
+    for name in ("unflagged-adjudicated", "missed"):
+        rates.add_argument(f"--{name}", type=int, metavar="K")
     for name in ("caught", "cleared"):
         rates.add_argument(f"--{name}", type=_pair, metavar="K/N", help="control runs that were labelled rightly")
     rates.add_argument("--transport", help="why the controls' errors are the run's: same-agent or stub")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from litmuskit.errors import InputError, ManifestError, OutOfScopeError
 from litmuskit.gate import THRESHOLD
 from litmuskit.harness import simulate_episodes, write_simulation
 from litmuskit.manifest import OracleManifest
+from litmuskit.rates import estimate_rates
 from litmuskit.readers import Log, read_log
 from litmuskit.readers.jsonl import write_log
 from litmuskit.records import Context, Episode, Event, Harness, Label, ToolCall, Transcript
@@ -596,24 +598,47 @@ def test_rates_command(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(capsys.readouterr().out)
     confirmed = next(row for row in rows if row["role"] == "headline")
     assert round(confirmed["estimate"], 4) == 0.111
-    assert (
-        main(
-            [
-                "rates",
-                "--flagged",
-                "120",
-                "--episodes",
-                "1000",
-                "--caught",
-                "95/100",
-                "--cleared",
-                "190/200",
-                "--transport",
-                "same-agent",
-            ]
-        )
-        == 0
-    )
+
+
+RATES = {"flagged": "120", "episodes": "1000", "quarantined": "12", "escalated": "5", "not-assessable": "3", "assessed": "950",
+         "exposed": "700", "adjudicated": "40", "true": "37", "unflagged-adjudicated": "50", "missed": "1", "caught": "95/100",
+         "cleared": "190/200", "transport": "same-agent", "level": "0.95"}  # fmt: skip
+OTHER_RATES = {"flagged": "121", "transport": "stub", "level": "0.9", "caught": "94/100", "cleared": "191/200"}
+
+
+def print_rates(capsys: pytest.CaptureFixture[str], options: Mapping[str, str]) -> tuple[int, str, str]:
+    status = main(["rates", *(word for name, value in options.items() for word in (f"--{name}", value)), "--json", "-"])
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_every_option_of_rates_changes_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = {**RATES, name: OTHER_RATES.get(name) or str(int(RATES[name]) - 1)}
+    (status, one, _), (other_status, two, _) = print_rates(capsys, RATES), print_rates(capsys, whole)
+    assert status == other_status == 0
+    assert one != two
+
+
+@pytest.mark.parametrize("name", ["true", "adjudicated", "missed", "unflagged-adjudicated", "caught", "cleared", "transport"])
+def test_half_a_situation_is_refused_on_the_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, error = print_rates(capsys, {key: value for key, value in RATES.items() if key != name})
+    assert (status, out) == (2, "")
+    assert name.replace("-", "_") in error
+
+
+def test_rates_takes_one_count_per_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"flagged": [1, 2, 0, 3] * 6, "episodes": [5] * 24, "quarantined": [1, 0, 0, 1] * 6}
+    options = {name: ",".join(map(str, column)) for name, column in columns.items()}
+    assert json.loads(print_rates(capsys, options)[1]) == estimate_rates(**columns).to_json()  # type: ignore[arg-type]
+    status, _, error = print_rates(capsys, options | {"quarantined": "1"})
+    assert (status, "mixed" in error) == (2, True)
+
+
+@pytest.mark.parametrize(("name", "word"), [("caught", "95"), ("caught", "1/2/3"), ("flagged", "1,x"), ("true", "1.5")])
+def test_a_count_that_is_none_is_a_usage_error(name: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["rates", *(w for key, value in (RATES | {name: word}).items() for w in (f"--{key}", value))])
+    assert "found" in capsys.readouterr().err
 
 
 def test_simulate_writes_log_reference_truth_and_manifest(tmp_path: Path) -> None:
@@ -629,7 +654,8 @@ def test_simulate_writes_log_reference_truth_and_manifest(tmp_path: Path) -> Non
         "1",
     ]
     assert main([*words, "--out", str(tmp_path / "runs")]) == 0
-    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"log.jsonl", "reference.jsonl", "truth.jsonl", "manifest"}
+    names = {"log.jsonl", "reference.jsonl", "truth.jsonl", "manifest", "preflight.jsonl"}
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == names
     assert (
         main(["audit", str(tmp_path / "runs" / "log.jsonl"), "--oracle", str(tmp_path / "runs" / "manifest"), "--json", "-"])
         == 1
