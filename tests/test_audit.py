@@ -613,8 +613,10 @@ def print_rates(capsys: pytest.CaptureFixture[str], options: Mapping[str, str]) 
 
 @pytest.mark.parametrize("name", RATES)
 def test_every_option_of_rates_changes_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = {**RATES, name: OTHER_RATES.get(name) or str(int(RATES[name]) - 1)}
-    (status, one, _), (other_status, two, _) = print_rates(capsys, RATES), print_rates(capsys, whole)
+    costly = [*RATES][[*RATES].index("unflagged-adjudicated") : -1]
+    known = {key: value for key, value in RATES.items() if key not in costly or name in costly}
+    changed = {**known, name: OTHER_RATES.get(name) or str(int(RATES[name]) - 1)}
+    (status, one, _), (other_status, two, _) = print_rates(capsys, known), print_rates(capsys, changed)
     assert status == other_status == 0
     assert one != two
 

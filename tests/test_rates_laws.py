@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from litmuskit import rates
@@ -64,6 +64,7 @@ def test_double_sampling_is_an_interval_in_0_1(cells, more_flagged, more_unflagg
 # Lang and Reiczigel add pseudo-observations: of a tiny sample, or at a low level, their limits pass by the raw estimate.
 @example([1, 1], [71, 71], [1, 1], 0.875)
 @example([200, 200], [95, 100], [190, 200], 0.95)
+@example([5, 20], [10**9 - 2, 10**9], [10**9, 10**9], 0.5)
 @example([0, 1], [300, 300], [300, 300], 0.5)
 @given(nested(), nested(top=300), nested(top=300), LEVELS)
 def test_controls_are_an_interval_in_0_1_or_a_reason(run, caught, cleared, level):
@@ -180,13 +181,38 @@ def test_a_design_effect_of_five_is_the_whole_task_repeated():
     assert task.upper - task.lower == pytest.approx(alone.upper - alone.lower, rel=0.05)
 
 
-@settings(max_examples=30, deadline=None)
-@given(nested(3, top=300))
-def test_count_holds_the_count_that_was_seen(counts):
+# At a low level the tails leave a single count, or pass by the estimate.
+@example([0, 9, 10], 0.5)
+@example([0, 1, 2], 0.001)
+@given(nested(3, top=300), LEVELS)
+def test_count_holds_the_count_that_was_seen(counts, level):
     true, read, flagged = counts
-    rate = rates.count_confirmed(flagged, true, read)
+    rate = rates.count_confirmed(flagged, true, read, level=level)
     assert true <= rate.lower <= rate.upper <= flagged - (read - true)
+    assert rate.lower < rate.upper or read == flagged
     assert rate.estimate is None or rate.lower <= rate.estimate <= rate.upper
+
+
+@settings(max_examples=10, deadline=None)
+@example([0, 1], [300, 300], [300, 300], 0.999)
+@given(nested(top=10**6), nested(top=300), nested(top=300), LEVELS)
+def test_joint_posterior_is_an_interval_in_0_1_or_a_reason(run, caught, cleared, level):
+    assume(caught[0] / caught[1] + cleared[0] / cleared[1] > 1)
+    controls = {"caught": tuple(caught), "cleared": tuple(cleared), "transport": "same-agent", "level": level}
+    try:
+        check_interval(rates.estimate_from_controls_bayes(*run, **controls))
+    except NotIdentifiedError as error:
+        assert error.where == "flagged"  # noqa: PT017
+        assert not 1 - cleared[0] / cleared[1] <= run[0] / run[1] <= caught[0] / caught[1]
+
+
+@given(nested(top=10**9), st.floats(1e-6, 1), st.floats(1e-6, 0.9), LEVELS)
+def test_plan_is_an_interval_as_narrow_as_it_says(counts, precision, half_width, level):
+    flagged, episodes = max(counts[0], 1), counts[1]
+    plan = rates.plan_sample(flagged, episodes, precision=precision, half_width=half_width, level=level)
+    check_interval(plan)
+    assert 1 <= plan.m <= flagged
+    assert (plan.upper - plan.lower <= 2 * half_width) == (plan.verdict == "enough")
 
 
 @settings(max_examples=25, deadline=None)
