@@ -151,6 +151,8 @@ INSPECT = (
         "abc ... (output truncated, 5,120 characters)",
         "abc... 312 lines omitted",
         "abc\n[... truncated]",
+        "abc\n--- output truncated ---",
+        "abc\n~~~ 40 lines omitted ~~~",
     ],
 )
 def test_marks_of_harnesses_are_known(text):
@@ -165,6 +167,7 @@ def test_marks_of_harnesses_are_known(text):
         "",
         "the rest was omitted from the report on purpose.",
         '{"note": "[Observation truncated due to length]"}',
+        "usage: tool [--strict] --truncated",
     ],
 )
 def test_a_text_that_quotes_a_mark_is_no_cut(text):
@@ -187,12 +190,15 @@ def test_truncation_declared_marked_and_against_the_raw_result():
 
 
 @pytest.mark.parametrize(
-    ("cap", "asked", "expected"), [(512, None, 3), (1000, None, 3), (512, 512, 0), (517, None, 0), (128, None, 0)]
+    ("cap", "asked", "expected"),
+    [(512, None, 3), (1000, None, 3), (512, 512, 0), (512, 95123, 3), (512, "1.512", 3), (517, None, 0), (128, None, 0)],
 )
-def test_results_of_one_capped_length_unless_the_agent_asked_for_pages(cap, asked, expected):
+@pytest.mark.parametrize("letter", ["", "é", "仓"])
+def test_results_of_one_capped_length_unless_the_agent_asked_for_pages(cap, asked, expected, letter):
     episode = make_episode(5)
     for turn in (1, 2, 3):
-        episode = change_result(episode, turn, raw=None, delivered=f"{turn}" * cap)
+        text = letter * (cap // 3)
+        episode = change_result(episode, turn, raw=None, delivered=text + f"{turn}" * (cap - len(text.encode())))
     if asked:
         calls = [
             replace(
@@ -344,6 +350,12 @@ Unable to reach the judge
 judge API error 429
 The grader failed to return a score
 no score could be extracted from the grader
+judge output was not valid JSON
+JudgeError: rate limit
+GraderTimeoutError
+scoring_error: 502
+Unable to get judgement from judge model
+could not fetch a verdict
 default 1 because the judge crashed
 RateLimitError: judge call failed
 Judge failed: timeout

@@ -17,15 +17,16 @@ _WRAPPER = re.compile(
     r"<START_TOOL_OUTPUT>(?P<kept>.*)<END_TOOL_OUTPUT>\s*",
     re.DOTALL,
 )
+_OUTPUT = r"((tool |the )?(observation|output|response|result|content|text|file)s? )?(was |is |been )?"
+_UNITS = r"(\d[\d,]* )?(more )?(bytes|characters|chars|lines|tokens)?"
 _ENDING = re.compile(
-    r"(<response clipped>|[\[(<][^\w\n]*((tool |the )?(observation|output|response|result|content|text|file)s? )?"
-    r"(was |is |been )?(truncated|clipped)\b[^\n]{0,120}[\])>]"
-    r"|(\.\.\.|…)\s*[\[(]?(\d[\d,]* )?(more )?(bytes|characters|chars|lines|tokens)?\s*(truncated|omitted|elided)\W*)\s*\Z",
+    rf"(<response clipped>|[\[(<][^\w\n]*{_OUTPUT}(truncated|clipped)\b[^\n]{{0,120}}[\])>]"
+    rf"|(\.\.\.|…|[-=*~]{{3,}})\s*[\[(]?{_OUTPUT}{_UNITS}\s*(truncated|clipped|omitted|elided)\W*)\s*\Z",
     re.IGNORECASE,
 )
 _WORDS = ("trunc", "clipp", "omit", "elid")
 _JOINT = re.compile(r"trunc|omitt|clipp|elid|cut|\.\.\.|…|removed|more|limit", re.IGNORECASE)
-_ENOUGH, _SHORTEST = 3, 200  # results of one length, and the length, below which equal lengths mean nothing
+_ENOUGH, _SHORTEST = 3, 200  # results of one length, and its bytes, below which equal lengths mean nothing
 
 
 def is_marked(text: str) -> bool:
@@ -128,14 +129,14 @@ def find_truncations(episode: Episode) -> Iterator[Evidence]:
                 detail = f"{missing} missing: {len(raw):,} to {len(seen):,} characters"
             elif is_marked(seen):
                 rule, detail = "truncation/mark", "a known harness's mark of a cut"
-            elif len(seen) >= _SHORTEST:
-                lengths.setdefault(len(seen.encode("utf-8", "replace")), {})[seen] = call.turn, place
+            elif (size := len(seen.encode("utf-8", "replace"))) >= _SHORTEST:
+                lengths.setdefault(size, {})[seen] = call.turn, place
             if rule:
                 yield cite(episode, rule, detail, turn=call.turn, position=place, declared=cut is not None)
     cap = max(lengths, default=0)
     if cap and len(lengths[cap]) >= _ENOUGH and not (cap % 50 and cap % 64):
         proposals = [call.proposed.tool_calls for call in episode.transcript.calls if call.proposed is not None]
-        if str(cap) in str([asked.arguments for calls in proposals for asked in calls]):
+        if re.search(rf"(?<![\w.]){cap}(?![\w.])", str([asked.arguments for calls in proposals for asked in calls])):
             return  # the agent itself asked for pages of that size
         for turn, place in lengths[cap].values():
             detail = f"{len(lengths[cap])} results of exactly {cap:,} bytes, none longer"
