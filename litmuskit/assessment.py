@@ -118,10 +118,10 @@ def _missing(episode: Episode) -> frozenset[str]:
 
 
 def is_screened(episode: Episode) -> bool:
-    """Whether the log holds, per model call, what was proposed, executed, returned and delivered."""
+    """Whether the log holds, per model call, what was proposed, executed, returned (or that it was cut) and delivered."""
     calls = episode.transcript.calls
     whole = all(
-        o.executed is False or (o.call is not None and (o.raw is not None or o.error is not None))
+        o.executed is False or (o.call is not None and (o.raw is not None or o.error is not None or o.truncation is not None))
         for call in calls
         for o in call.observations
     )

@@ -62,7 +62,7 @@ class StimulusRecorder(Hooks):
         try:
             turn = fingerprint_turns(_read_call(call))[-1]
             found |= {"stimulus": turn.stimulus, "chain": turn.chain, "env": turn.env, "messages": turn.messages}
-        except InputError as error:
+        except (InputError, msgspec.ValidationError) as error:  # also a message of a form unknown here
             found["error"] = str(error)
         transcript().info(found, source=OWN_SCORER)
         if path := os.environ.get("LITMUSKIT_FINGERPRINTS"):

@@ -20,7 +20,7 @@ import json, sys
 from inspect_ai import Task, eval, eval_retry
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log
-from inspect_ai.model import ChatMessageUser, ModelOutput, ModelUsage, get_model
+from inspect_ai.model import ChatMessageUser, ContentImage, ContentText, ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import Score, mean, scorer
 from inspect_ai.solver import generate, solver, system_message, use_tools
 from inspect_ai.tool import tool
@@ -50,6 +50,8 @@ def fetch():
         """
         if url == "denied":
             raise PermissionError("no")
+        if url == "image":
+            return [ContentText(text="see"), ContentImage(image="data:image/png;base64," + "QUJD" * 40)]
         return {"spoof": "attachment://0123456789abcdef0123456789abcdef", "long": "line\n" * 90}.get(url, url)
     return execute
 
@@ -89,7 +91,7 @@ def edits_late():
     return solve
 
 TURNS = [("fetch", {"url": "a", "options": {"n": 1.5, "deep": [True, None]}}), ("fetch", {"url": "long"}),
-         ("fetch", {"url": "spoof"}), ("fetch", {"url": "denied"}), ("fetch", {"wrong": 1}), "done"]
+         ("fetch", {"url": "spoof"}), ("fetch", {"url": "image"}), ("fetch", {"url": "denied"}), ("fetch", {"wrong": 1}), "done"]
 """
 
 
@@ -114,7 +116,7 @@ def test_live_post_hoc_and_api_fingerprints_are_equal(recorded: tuple[Path, Path
     path, lines = recorded
     (episode,) = read_log(path, violation="violation=1")
     post_hoc = [turn.stimulus for turn in fingerprint_turns(episode.transcript)]
-    assert len(post_hoc) == 6
+    assert len(post_hoc) == 7
     assert list(episode.live) == post_hoc
     assert [json.loads(line)["stimulus"] for line in lines.read_text().splitlines()] == post_hoc
     for call in episode.transcript.calls:

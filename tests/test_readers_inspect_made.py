@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from litmuskit import errors
 from litmuskit.artifacts import find_artifacts
+from litmuskit.assessment import is_screened
 from litmuskit.audit import audit_log
 from litmuskit.readers import read_log
 from litmuskit.stimulus import fingerprint, fingerprint_turns
@@ -157,8 +158,7 @@ def make_unpooled(sample: dict[str, Any]) -> dict[str, Any]:
     pool = flat.pop("events_data")["messages"]
     for event in flat["events"]:
         if event["event"] == "model":
-            ((start, stop),) = event.pop("input_refs")
-            event["input"] = pool[start:stop]
+            event["input"] = [message for start, stop in event.pop("input_refs") for message in pool[start:stop]]
     return flat
 
 
@@ -365,6 +365,54 @@ def test_one_long_text_shown_often_is_held_once(tmp_path: Path) -> None:
 def test_results_are_read_as_inspect_shows_them(tmp_path: Path, result: Any, raw: str | None) -> None:
     (episode,) = read(write_eval(tmp_path / "a.eval", change_events(SIMPLE, "tool", result=result)))
     assert episode.transcript.calls[0].observations[0].raw == raw
+
+
+IMAGE = {"type": "image", "image": f"attachment://{HASH}", "detail": "auto"}
+MOVED = {"type": "text", "text": "Image content is included below."}
+
+
+@pytest.mark.parametrize(
+    ("shown", "raw"),
+    [
+        (IMAGE, "see\n"),
+        (MOVED, f"see\n{MOVED['text']}"),
+        ({**IMAGE, "image": "data:other"}, None),
+        ({"type": "text", "text": "x"}, None),
+    ],
+)
+def test_media_are_known_to_have_been_shown_or_they_are_not(tmp_path: Path, shown: Any, raw: str | None) -> None:
+    told = {"type": "text", "text": "see"}
+    pictured = change_events(SIMPLE, "tool", result=[told, IMAGE])
+    pool = pictured["events_data"]["messages"]
+    for message in [*pool, *pictured["messages"]]:
+        if message["role"] == "tool":
+            message["content"] = [told, shown]
+    (episode,) = read(write_eval(tmp_path / "a.eval", pictured))
+    assert [o.raw for call in episode.transcript.calls for o in call.observations] == [raw, raw]
+    assert is_screened(episode) is (raw is not None)
+    assert find_artifacts(episode) == ()
+
+
+def test_media_that_moved_to_a_user_message_and_a_subtask_are_read(tmp_path: Path) -> None:
+    moved = copy.deepcopy(SIMPLE)
+    user = {"id": None, "role": "user", "content": [IMAGE], "tool_call_id": ["c1", "c2"]}
+    moved["events_data"]["messages"].append(user)
+    moved["events"][-1]["input_refs"] = [[0, 4], [6, 7], [4, 6]]
+    moved["events"].insert(1, {"event": "subtask", "span_id": "solve", "name": "t", "input": {"q": [1]}, "result": 3})
+    for form in (moved, make_unpooled(moved)):
+        (episode,) = read(write_eval(tmp_path / "a.eval", form))
+        assert [message.role for message in episode.transcript.delivered(3)].count("user") == 2
+        assert [o.delivered for call in episode.transcript.calls for o in call.observations] == ["one", "two"]
+        assert fingerprint_turns(episode.transcript)[2].stimulus
+
+
+def test_a_declared_cut_after_the_flag_leaves_nothing_unknown(tmp_path: Path) -> None:
+    cut = copy.deepcopy(SIMPLE)
+    [event for event in cut["events"] if event["event"] == "tool"][1]["truncated"] = [9000, 1024]
+    cut["scores"]["violation"]["metadata"] = {"turn": 1, "match_key": "arguments+observation"}
+    (verdict,) = audit_log(read_log(write_eval(tmp_path / "a.eval", cut), violation="violation=1")).verdicts
+    assert "mutation-unknown" not in verdict.rules
+    assert [(one.kind, one.turn, one.before_flag) for one in verdict.evidence] == [("truncation", 2, False)]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ EXECUTED = (0, 3, 276)  # from here on a tool event holds the arguments as execu
 _RUN = {"max_tool_output", "cache", "max_retries", "timeout", "attempt_timeout", "max_connections", "batch"}
 _OPTS = {"parallel_tool_calls": "parallel_tool_calls", "response_schema": "response_format"}
 _STOPS = {name: name for name in ("stop", "tool_calls", "max_tokens", "content_filter")} | {"model_length": "max_tokens"}
+_MOVED = ("Image content is included below.", "Document content is included below.")  # to a user message
 _SCOPES = {"scorer": "judge", "scorers": "judge", "tool": "tool"}  # of a span or a step, by type
 
 
@@ -154,7 +155,7 @@ def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | N
     ranges: Ranges = ()
     if event.input_refs:
         ranges = pool.check(event.input_refs, f"model call {number}")
-    elif event.input and not isinstance(event.input, str):
+    elif isinstance(event.input, list):
         ranges = pool.add(event.input)
     if not ranges:
         where = f"{pool.texts.where} model call {number}"
@@ -231,16 +232,21 @@ def _read_observation(
         position=position,
         call=ran if executed else None,
         executed=executed,
-        raw=_read_result(event.result) if cut is None and failed is None else None,
+        raw=_read_result(event.result, shown, texts) if cut is None and failed is None else None,
         delivered=shown,
         error=None if failed is None else read_error(failed),
         truncation=None if cut is None else Truncation(raw_size=cut[0], cap=cut[1]),
     )
 
 
-def _read_result(result: Any) -> str | None:
-    """A tool's result as text: Inspect shows numbers by ``str`` and leaves texts where they are."""
+def _read_result(result: Any, shown: Any, texts: Texts) -> str | None:
+    """A tool's result as text, as Inspect shows it: numbers by ``str``, media as they are or moved; None where they are not."""
     if isinstance(result, str):
         return result
-    texts = [dig(block, "text") for block in result] if isinstance(result, list) else [result]
-    return None if any(text is None or isinstance(text, dict) for text in texts) else "\n".join(map(str, texts))
+    told = []
+    for place, block in enumerate(result if isinstance(result, list) else [result]):
+        text, seen = dig(block, "text") if isinstance(block, dict) else block, dig(shown, place)
+        if text is None and dig(block, "type") in {"image", "document", "audio", "video"}:
+            text = "" if seen == texts.resolve(block) else dig(seen, "text") if dig(seen, "text") in _MOVED else None
+        told.append(None if isinstance(text, dict | list) else text)
+    return None if None in told else "\n".join(map(str, told))

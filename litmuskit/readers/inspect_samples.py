@@ -38,7 +38,7 @@ class LoggedMessage(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     id: str | None = None
     tool_calls: list[_LoggedCall] | None = None
-    tool_call_id: str | None = None
+    tool_call_id: str | list[str] | None = None  # several of a user message that carries what tools returned
     error: Any = None
     tool_error: Any = None
 
@@ -66,7 +66,7 @@ class SampleEvent(msgspec.Struct, gc=False):
     type: str | None = None
     action: str | None = None
     model: str | None = None
-    input: list[LoggedMessage] | str | None = None
+    input: list[LoggedMessage] | dict[str, Any] | str | None = None
     input_refs: list[tuple[int, int]] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
@@ -165,18 +165,19 @@ class Texts:
     def read(self, logged: LoggedMessage) -> Message:
         """A message as the model was shown it."""
         content, calls = logged.content, logged.tool_calls or ()
+        reply_to = None if isinstance(logged.tool_call_id, list) else logged.tool_call_id
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self._resolve_text(content, (logged.id, logged.tool_call_id, logged.role))
+                content = self._resolve_text(content, (logged.id, reply_to, logged.role))
         elif content is not None:  # only then does Inspect move long arguments to the attachments
-            content = self.resolve(content, logged.id, logged.tool_call_id, logged.role)
+            content = self.resolve(content, logged.id, reply_to, logged.role)
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
         error = logged.error or logged.tool_error
         return Message(
             role=logged.role,
             content=content,
             tool_calls=tuple([call.to_record() for call in calls]) if calls else (),
-            tool_call_id=logged.tool_call_id,
+            tool_call_id=reply_to,
             error=read_error(error) if error is not None and logged.role == "tool" else None,
         )
 
@@ -194,7 +195,7 @@ def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
 
 
 def _identify(logged: LoggedMessage) -> Any:
-    return logged.id or (logged.role, str(logged.content), logged.tool_call_id)
+    return logged.id or (logged.role, str(logged.content), str(logged.tool_call_id))
 
 
 class MessagePool:
