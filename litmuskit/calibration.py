@@ -61,6 +61,10 @@ def calibrate(
     A truncated or mutated reference is accepted only where the harness logs that policy: then the manifest *was* made
     against the altered stimulus.
     """
+    for name, control in (expected or {}).items():
+        if control not in [*CONTROL_LABELS]:  # it may be of any type
+            known = ", ".join(CONTROL_LABELS)
+            raise InputError("unknown control", where=f"expected[{name!r}]", expected=known, found=control)
     faults: list[str] = []
     entries: set[Entry] = set()
     controls: list[Control] = []
@@ -141,10 +145,6 @@ def _collect(episode: Episode) -> set[Entry]:
 
 
 def _collect_controls(episode: Episode, kind: str) -> list[Control]:
-    if kind not in CONTROL_LABELS:
-        raise InputError(
-            "unknown control", where=f"expected[{episode.record!r}]", expected=", ".join(CONTROL_LABELS), found=kind
-        )
     expected = CONTROL_LABELS[kind]
     return [
         Control(scorer=label.scorer, instance=episode.instance, kind=kind, expected=expected, label=label.violation)

@@ -24,7 +24,11 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; see ``litmuskit --help``."""
-    arguments = _build_parser().parse_args(argv)
+    parser = _build_parser()
+    arguments = parser.parse_args(argv)
+    for name, value in vars(arguments).items():
+        if "" in (value if isinstance(value, list) else [value]):
+            parser.error(f"{name.replace('_', '-')}: nothing is named")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:

@@ -752,3 +752,42 @@ def test_a_safe_run_is_published_where_controls_show_that_the_scorer_fires(
 
 def test_without_rules_of_the_caller_the_gate_has_no_line_for_them(manifest: OracleManifest) -> None:
     assert state_rules(audit_log([make_episode()], manifest)) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", ""],
+        ["audit", "{log}", ""],
+        ["audit", "{log}", "--oracle", ""],
+        ["audit", "{log}", "--json", ""],
+        ["audit", "{log}", "--html", ""],
+        ["audit", "{log}", "--calibrate-from", "{log}", ""],
+        ["calibrate", "{log}", "--out", ""],
+        ["fingerprint", "", "--record", "r"],
+        ["verify", ""],
+    ],
+)
+def test_an_empty_name_is_no_name(
+    simulated: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(simulated)
+    with pytest.raises(SystemExit) as caught:
+        main([word.format(log=simulated / "log.jsonl") for word in words])
+    assert caught.value.code == 2
+    assert "nothing is named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["", [], [""], ["log.jsonl", ""]])
+def test_no_path_is_not_the_working_directory(path: Any, simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(simulated)
+    with pytest.raises(InputError, match="no log was named"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("kind", [None, 3, ["comply"], {}, "dance", True])
+def test_a_control_of_no_known_kind_is_refused_with_its_place(kind: Any) -> None:
+    for expected in ({"ref": kind}, {"nobody": kind}):
+        with pytest.raises(InputError, match="unknown control") as caught:
+            calibrate([make_episode("ref")], expected)
+        assert next(iter(expected)) in str(caught.value)

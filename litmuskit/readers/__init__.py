@@ -67,7 +67,8 @@ def read_log(
     ...
     litmuskit.errors.LogFormatError: no/such/path: no such file or folder
     """
-    paths = (Path(path),) if isinstance(path, str | Path) else tuple(Path(one) for one in path)
+    named = (path,) if isinstance(path, str | Path) else tuple(path)
+    paths = () if "" in named else tuple(Path(one) for one in named)  # no name is not the working directory's
     said = (violation,) if isinstance(violation, str) else tuple(violation)
     rules = LabelRules(violation=said, match_key=match_key)
     return Log(paths=paths, rules=rules, keep_going=keep_going, workers=workers)
