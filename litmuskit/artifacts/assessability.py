@@ -18,7 +18,10 @@ _SAID = rf"(?:{_GIVEN}|output|response|reply|answer|completion|result|json)"
 _WITH = r"[ -](?:model|llm|api|call|request|process|service|endpoint)\b| [\w.:/-]{0,40}\d[\w.:/-]{0,40}| \([^)]{0,80}\)"
 _NAMED = rf"(?:{_JUDGE}(?:{_WITH}){{0,4}})"
 _STOP = r"(?=\s*(?:$|[^\w\s-]|-\s|\d|(?:with|while|when|during|from|after|occurred|within|due|on|at|in|for|of|http|code)\b))"
-_POOR = r"(?:empty|blank|missing|malformed|unusable|truncated|(?:un-?|not )parse?able|(?:in|not )valid(?: json)?|not (?:found|json))"
+_POOR = (
+    r"(?:empty|blank|missing|malformed|unusable|truncated|(?:un-?|not )parse?able"
+    r"|(?:in|not )valid(?: json)?|not found|not json)"
+)
 _UNDO = r"(?:could not|couldn't|cannot|can't|unable to|failed to|failed|error|exception)(?: (?:while|when|in))?"
 _READ = r"(?:pars|extract|decod|read|interpret|obtain|retriev|find|get|fetch|receiv)(?:e|ing)?"
 _FORMS = (
