@@ -130,7 +130,7 @@ def count_confirmed(flagged: int, true: int, adjudicated: int, *, level: float =
     Rate(true among flagged 111.0000 [99.0000, 117.0000] at 95 %, hypergeometric; x=120, m=40, t=37)
     """
     t, m, x = require_nested(true=true, adjudicated=adjudicated, flagged=flagged)
-    level, least, most = require_level(level), t, x - m + t
+    level = require_level(level)
 
     def choose(n: int, k: Any) -> Any:
         return gammaln(n + 1) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
@@ -142,16 +142,14 @@ def count_confirmed(flagged: int, true: int, adjudicated: int, *, level: float =
         ways = choose(total, k) + choose(x - total, m - k) - choose(x, m)
         return bool(len(k) and np.exp(logsumexp(ways)) > (1 - level) / 2)
 
-    possible = range(least, most + 1)
-    lower = possible[min(bisect_left(possible, True, key=lambda total: plausible(total, t, m)), most - least)]
-    upper = possible[max(bisect_left(possible, True, key=lambda total: not plausible(total, 0, t)) - 1, 0)]
-    # At a low level the tails may leave one count or none, and pass by the estimate: hold it, and a neighbour.
-    estimate = x * t / m if m else None
-    if m < x:
-        lower, upper = min(lower, upper), max(lower, upper)
-        lower, upper = (lower, upper) if lower < upper else (max(lower - 1, least), min(upper + 1, most))
-        lower, upper = (lower, upper) if estimate is None else (min(lower, int(estimate)), max(upper, int(np.ceil(estimate))))
-    limits = (estimate, lower, upper)
+    possible = range(t, x - m + t + 1)
+    lower = t + bisect_left(possible, True, key=lambda total: plausible(total, t, m))
+    upper = t + bisect_left(possible, True, key=lambda total: not plausible(total, 0, t)) - 1
+    if m:  # at a low level the tails may pass by the estimate, or leave one count
+        lower, upper = min(lower, x * t // m), max(upper, -(-x * t // m))
+    if lower == upper and m < x:
+        lower, upper = max(lower - 1, possible[0]), min(upper + 1, possible[-1])
+    limits = (x * t / m if m else None, lower, upper)
     return state_rate("true among flagged", "hypergeometric", limits, level, "of this run only", x=x, m=m, t=t)
 
 

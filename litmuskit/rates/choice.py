@@ -12,13 +12,12 @@ from litmuskit.rates.adjudicated import estimate_confirmed, estimate_double_samp
 from litmuskit.rates.bounds import add_counts, bound_worst_case, estimate_pattern_mixture
 from litmuskit.rates.clusters import measure_share
 from litmuskit.rates.controls import (
-    TRANSPORT,
     Pair,
     estimate_from_controls,
     estimate_from_controls_bayes,
     estimate_inflation_from_controls,
 )
-from litmuskit.rates.counts import read_counts, require_choice, require_nested
+from litmuskit.rates.counts import read_counts, require_nested
 from litmuskit.rates.rate import Rate, RateTable, state_rate
 
 # (rate, why it stands there, its part): the last one that may lead does.
@@ -80,8 +79,6 @@ def estimate_rates(
     for group in (read, doubled, controls, {"adjudicated": adjudicated, **doubled} if missed is not None else read):
         if 0 < sum(v is None for v in group.values()) < len(group):
             raise InputError("one without the other", where=", ".join(group), expected="all of them or none", found=group)
-    if transport is not None:
-        require_choice("transport", transport, TRANSPORT, "no transport assumption")
     if not audited and (assessed is not None or exposed is not None):
         raise InputError("nothing was audited", where="assessed, exposed", expected="at least quarantined beside them")
     reported = measure_share(level, flagged=flagged, episodes=episodes).restate(estimand="reported")
@@ -135,14 +132,15 @@ def _list_audited(
 
 def _list_controlled(flagged: Any, episodes: Any, controls: dict[str, Any]) -> Iterator[Row]:
     x, n = int(np.sum(flagged)), int(np.sum(episodes))
-    part = LEAD if controls["transport"] == "same-agent" else SENSITIVITY
     why = "control runs measured the errors of the flags"
     try:
-        yield estimate_from_controls(x, n, **controls), f"{why}; clusters are ignored" if np.ndim(episodes) else why, part
+        rate = estimate_from_controls(x, n, **controls)
     except NotIdentifiedError as error:
         none = state_rate("violations", "not identified", (None, 0, 1), controls["level"], str(error), n=n, x=x)
         yield none, "control runs contradict the run", SENSITIVITY
     else:
+        part = LEAD if controls["transport"] == "same-agent" else SENSITIVITY
+        yield rate, f"{why}; clusters are ignored" if np.ndim(episodes) else why, part
         yield estimate_from_controls_bayes(x, n, **controls), "the same as a joint posterior", SENSITIVITY
         yield estimate_inflation_from_controls(x, n, **controls), "reported over corrected", SENSITIVITY
 

@@ -10,15 +10,7 @@ import numpy as np
 from scipy.special import betainc, ndtri
 
 from litmuskit.errors import InputError, NotIdentifiedError
-from litmuskit.rates.counts import (
-    read_column,
-    require_choice,
-    require_flag,
-    require_level,
-    require_nested,
-    require_number,
-    require_share,
-)
+from litmuskit.rates.counts import require_choice, require_flag, require_level, require_nested, require_number, require_share
 from litmuskit.rates.intervals import Array, Limits, beta_nodes, clopper_pearson_limits, find_quantiles, wilson_limits
 from litmuskit.rates.rate import Rate, RateTable, state_rate
 
@@ -40,10 +32,11 @@ def require_controls(caught: Pair, cleared: Pair, transport: str) -> tuple[int, 
     """Counts of the controls; raises where they say nothing, or nobody says why they should hold for the run."""
     require_choice("transport", transport, TRANSPORT, "no transport assumption")
     counts: tuple[int, ...] = ()
-    for name, pair in {"caught": caught, "cleared": cleared}.items():
-        if (read := read_column(pair)).shape != (2,):
+    pairs: dict[str, Any] = {"caught": caught, "cleared": cleared}
+    for name, pair in pairs.items():
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError("not a pair", where=name, expected="(labelled rightly, all of them)", found=pair)
-        counts += require_nested(**{name: read[0], f"controls of {name}": read[1]})
+        counts += require_nested(**{name: pair[0], f"controls of {name}": pair[1]})
     if 0 in counts[1::2]:
         raise NotIdentifiedError("no controls", where="caught, cleared", expected="at least one run of each", found=counts)
     require_informative(counts[0] / counts[1], counts[2] / counts[3])
@@ -223,12 +216,7 @@ def estimate_inflation_from_controls(
     Parameters
     ----------
     flagged, episodes, caught, cleared, transport, level
-        As in `estimate_from_controls`. Faultless controls get the variance of (k+1)/(n+2), never none.
-
-    Raises
-    ------
-    NotIdentifiedError
-        Where `estimate_from_controls` has no rate to divide by.
+        As in `estimate_from_controls`, refused where that is. Faultless controls get the variance of (k+1)/(n+2), never none.
 
     Examples
     --------
