@@ -78,8 +78,8 @@ def _append_line(path: Path, line: str) -> None:
 class _Spoken(Texts):
     """Texts before anything was moved: a reference is what somebody wrote."""
 
-    def resolve(self, value: Any, *_: Any) -> Any:
-        return value
+    def resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:  # noqa: ARG002  # whoever wrote it
+        return text
 
 
 def _read_call(asked: BeforeModelGenerate) -> Transcript:

@@ -91,7 +91,8 @@ def edits_late():
     return solve
 
 TURNS = [("fetch", {"url": "a", "options": {"n": 1.5, "deep": [True, None]}}), ("fetch", {"url": "long"}),
-         ("fetch", {"url": "spoof"}), ("fetch", {"url": "image"}), ("fetch", {"url": "denied"}), ("fetch", {"wrong": 1}), "done"]
+         ("fetch", {"url": "spoof"}), ("fetch", {"url": "image"}), ("fetch", {"url": "denied"}),
+         ("fetch", {"wrong": 1}), "done"]
 """
 
 

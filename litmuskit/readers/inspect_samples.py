@@ -146,12 +146,13 @@ class Texts:
     def resolve(self, value: Any, *owners: Any) -> Any:
         """A JSON value, each reference replaced by its text: one object, however often it is shown."""
         if isinstance(value, str):
-            return self._resolve_text(value, owners) if self.own or value.startswith(_PROTOCOLS) else value
+            return self.resolve_text(value, owners) if self.own or value.startswith(_PROTOCOLS) else value
         if isinstance(value, dict):
             return {key: self.resolve(item, *owners) for key, item in value.items()}
         return [self.resolve(item, *owners) for item in value] if isinstance(value, list) else value
 
-    def _resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:
+    def resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:
+        """A text, or the one it refers to unless one of ``owners`` wrote just this."""
         if (
             self.own
             and (own := next((self.own[owner, text] for owner in owners if (owner, text) in self.own), None)) is not None
@@ -168,7 +169,7 @@ class Texts:
         reply_to = None if isinstance(logged.tool_call_id, list) else logged.tool_call_id
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self._resolve_text(content, (logged.id, reply_to, logged.role))
+                content = self.resolve_text(content, (logged.id, reply_to, logged.role))
         elif content is not None:  # only then does Inspect move long arguments to the attachments
             content = self.resolve(content, logged.id, reply_to, logged.role)
             calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
