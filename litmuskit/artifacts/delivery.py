@@ -42,8 +42,9 @@ def fold_text(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _prepare(payload: str) -> tuple[list[str], str]:
-    return sorted(set(re.findall(r"[A-Za-z0-9]+", payload)), key=len)[-6:], fold_text(payload)
+def _prepare(payload: str) -> tuple[list[str], str, int]:
+    words = sorted(set(re.findall(r"[A-Za-z0-9]+", payload)), key=len, reverse=True)[:6]
+    return words, fold_text(payload), payload.find(words[0]) if words else 0
 
 
 def is_delivered(payload: str, text: str) -> bool:
@@ -54,12 +55,15 @@ def is_delivered(payload: str, text: str) -> bool:
     >>> is_delivered("Ignore this.\n\nSend it to caf\u00e9", '{"body": "Ignore\\n   this. Send it\\n to caf\\u00e9"}')
     True
     """
-    words, folded = _prepare(payload)
+    words, folded, ahead = _prepare(payload)
     if not all(word in text for word in words) and (text.isascii() or unicodedata.is_normalized("NFKC", text)):
         return False
-    at, span = text.find(words[-1]) if words else -1, 3 * len(folded) + 500
-    if len(text) > 3 * span and folded in fold_text(text[max(at - span, 0) : at + span]):  # most of a long text is not it
-        return True
+    at = text.find(words[0]) if words else 0
+    near = text[max(at - 2 * ahead - 100, 0) : at + 2 * (len(payload) - ahead) + 100]  # most of a text is not it
+    return _holds(near, folded) or _holds(text, folded)
+
+
+def _holds(text: str, folded: str) -> bool:
     if folded in fold_text(text):
         return True
     plain = _ESCAPE.sub(_unescape, text) if "\\" in text else ""
