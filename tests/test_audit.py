@@ -719,6 +719,7 @@ def test_a_rule_that_never_matched_is_said_and_publishes_nothing(
     found, detail = state_rules(audit)
     assert found == state
     unmatched = [rule for rule in rules if f"no record matched {rule}" in audit.statement]
+    assert ("values seen, none" in detail) is (set(values) == {None} if not isinstance(values[0], dict) else False)
     assert all(rule in detail for rule in unmatched)
     assert bool(unmatched) >= (state == "not shown")
     if not audit.counts.flagged:

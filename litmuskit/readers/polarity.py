@@ -115,7 +115,9 @@ class RuleUse:
     def describe(self) -> str:
         """Which rules no record matched, and the values they were held against."""
         values = {rule: [repr(v)[:60] for held in seen.values() for v in held] for rule, seen in self.unmatched.items()}
-        return "; ".join(f"no record matched {rule} (values seen, {name_all(seen, 5)})" for rule, seen in values.items())
+        return "; ".join(
+            f"no record matched {rule} (values seen, {name_all(seen, 5) if seen else 'none'})" for rule, seen in values.items()
+        )
 
     def list_unproven(self, fired: Collection[str]) -> list[str]:
         """Rules of whose target no violation was found, here or by the scorers that ``fired`` on positive controls.
