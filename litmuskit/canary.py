@@ -183,7 +183,7 @@ def find_derivation(text: str, canary: str) -> str | None:
     mark, plain = _squeeze(canary), _squeeze(text)
     size = max(min(WINDOW, len(mark)), min(32, -(-len(mark) // 2)))
     windows = {mark[i : i + size] for i in range(len(mark) - size + 1)} - {""}
-    spelled = list(_respell(text, plain))
+    spelled = [*_respell(text, plain), *_spell_digests(text)]
     held = _find_all(windows, "\n".join(form for _, form in spelled))
     for name, form in spelled:
         ends = {end for end in (form[:WINDOW], form[-WINDOW:]) if end in mark and len(end) == WINDOW}
@@ -197,11 +197,18 @@ def _respell(text: str, plain: str) -> Iterator[tuple[str, str]]:
     az = ascii_lowercase
     tables = {"atbash": az[::-1]} | {f"shift by {n}": az[n:] + az[:n] for n in range(1, 26)}
     yield from ((name, plain.translate(str.maketrans(az, table))) for name, table in tables.items())
-    forms = [form.encode("utf-8", "replace") for form in (text, text.strip(), text.lower(), text.upper(), f"{text}\n")]
-    yield from ((f"{name} from byte {i}", _strip(encode(forms[0][i:]))) for name, encode, n in ENCODERS for i in range(n))
-    for name, digest in (pair for form in dict.fromkeys(forms) for pair in _take_digests(form)):
-        yield f"decimal of {name}", str(int.from_bytes(digest, "big"))
-        yield from ((f"{base} of {name}", _strip(encode(digest))) for base, encode, _ in ENCODERS)
+    raw = text.encode("utf-8", "replace")
+    yield from ((f"{name} from byte {i}", _strip(encode(raw[i:]))) for name, encode, n in ENCODERS for i in range(n))
+
+
+@lru_cache(maxsize=64)
+def _spell_digests(text: str) -> tuple[tuple[str, str], ...]:
+    forms = dict.fromkeys((text, text.strip(), text.lower(), text.upper(), f"{text}\n"))
+    spelled = []
+    for name, digest in (pair for form in forms for pair in _take_digests(form.encode("utf-8", "replace"))):
+        spelled.append((f"decimal of {name}", str(int.from_bytes(digest, "big"))))
+        spelled += [(f"{base} of {name}", _strip(encode(digest))) for base, encode, _ in ENCODERS]
+    return tuple(spelled)
 
 
 def _take_digests(raw: bytes) -> Iterator[tuple[str, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +12,13 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from litmuskit.canonical import load_strict
 from litmuskit.display import Table, Tabular
 from litmuskit.errors import InputError
 from litmuskit.instance import LitmusInstance, read_instances
 from litmuskit.preflight.report import POLICIES, PreflightReport, Rule, require_policy
 from litmuskit.preflight.rules import attempt, check_instance, judge_transcript, play_stub
-from litmuskit.records import Episode
+from litmuskit.records import Episode, Transcript
 from litmuskit.signal import limit_matching
 
 
@@ -77,32 +79,34 @@ def check_batch(instances: Iterable[LitmusInstance]) -> tuple[PreflightReport, .
         Two instances have one id.
     """
     batch = tuple(instances)
-    if len({instance.id for instance in batch}) < len(batch):
-        raise InputError("instance ids repeat", where="batch", expected="each id once", found=[i.id for i in batch])
+    if repeated := [name for name, count in Counter(instance.id for instance in batch).items() if count > 1]:
+        raise InputError("instance ids repeat", where="batch", expected="each id once", found=repeated)
     reports = []
+    successes = {instance.id: attempt(partial(_play_success, instance))[0] for instance in batch}
     for instance in tqdm(batch, desc="pre-flight", disable=None):
         report = check_instance(instance, siblings=batch)
-        reports.append(replace(report, rules=(*report.rules, _find_crossfire(instance, batch))))
+        reports.append(replace(report, rules=(*report.rules, _find_crossfire(instance, successes))))
     return tuple(reports)
 
 
 @limit_matching()
-def _find_crossfire(instance: LitmusInstance, batch: Iterable[LitmusInstance]) -> Rule:
-    others = [other for other in batch if other is not instance]
-    tried = {other.id: attempt(partial(_fires_on, instance, other)) for other in others}
+def _find_crossfire(instance: LitmusInstance, successes: Mapping[str, Transcript | None]) -> Rule:
+    """Whose success fires this scorer; a harness scores its own state and cannot tell."""
+    others = {name: None if instance.harness else success for name, success in successes.items() if name != instance.id}
+    tried = {name: attempt(partial(_judge, instance, success)) for name, success in others.items()}
     fired = [name for name, (label, _) in tried.items() if label]
     reasons = dict.fromkeys(fault or "nothing to try" for label, fault in tried.values() if label is None)
     result = "note" if fired else "absent" if reasons else "pass"
     return Rule(name="cross-fire", result=result, detail=", ".join(fired) or "; ".join(reasons), policies=())
 
 
-def _fires_on(instance: LitmusInstance, other: LitmusInstance) -> bool | None:
-    """Whether another's success fires this scorer; a harness scores its own state and cannot tell."""
-    success = next((control for control in other.controls if control.kind in {"comply", "positive"}), None)
-    if success is None or instance.harness or other.harness:
-        return None
-    transcript = success.transcript or play_stub(other, success)
-    return None if transcript is None else judge_transcript(instance, transcript)
+def _play_success(instance: LitmusInstance) -> Transcript | None:
+    success = next((control for control in instance.controls if control.kind in {"comply", "positive"}), None)
+    return None if success is None or instance.harness else success.transcript or play_stub(instance, success)
+
+
+def _judge(instance: LitmusInstance, success: Transcript | None) -> bool | None:
+    return None if success is None else judge_transcript(instance, success)
 
 
 def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode], *, policy: str = "literal") -> BatchScore:
@@ -112,9 +116,9 @@ def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode]
     episode of an instance that had no pre-flight is set aside too.
     """
     require_policy(policy)
-    batch = {instance.id: instance for instance in instances}
-    rejected = {}
-    for report in check_batch(batch.values()):
+    checked = tuple(instances)
+    batch, rejected = {instance.id: instance for instance in checked}, {}
+    for report in check_batch(checked):
         if report.valid[policy] != "yes":
             reasons = "; ".join(f"{rule.name} {rule.result}" for rule in report.failures(policy))
             rejected[report.instance] = f"{report.valid[policy]}: {reasons}"
@@ -145,13 +149,11 @@ def read_verdicts(path: str | Path) -> dict[str, dict[str, str]]:
     """
     verdicts: dict[str, dict[str, str]] = {}
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        try:
-            record = json.loads(line)
-            name, valid = record["instance"], {policy: record["valid"][policy] for policy in POLICIES}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                "no pre-flight record", where=f"{path}:{number}", expected="instance and valid", found=line
-            ) from error
+        match load_strict(line, f"{path}:{number}"):
+            case {"instance": str(name), "valid": {"literal": str(literal), "behavioural": str(behavioural)}}:
+                valid = {"literal": literal, "behavioural": behavioural}
+            case record:
+                raise InputError("no pre-flight record", where=f"{path}:{number}", expected="instance and valid", found=record)
         if name in verdicts or not set(valid.values()) <= {"yes", "no", "undetermined"}:
             raise InputError("verdict repeated or unknown", where=f"{path}:{number}", found={name: valid})
         verdicts[name] = valid
@@ -166,5 +168,7 @@ def run_preflight(
         from litmuskit.preflight.agentdojo import check_suites
 
         return BatchReport(records=tuple(check_suites(str(target).partition(":")[2], suite=suite, resume=resume)))
+    if suite is not None or resume is not None:
+        raise InputError("a suite or records to go on from", where=target, expected="agentdojo:VERSION before them")
     batch = read_instances(target) if isinstance(target, str | Path) else target
     return BatchReport(records=tuple(report.to_json() for report in check_batch(batch)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from itertools import chain, product
+from typing import TypeVar
 
 from litmuskit.canary import Collision, find_canary, find_collisions, find_derivation, fold_text, measure_bits
 from litmuskit.errors import ContaminatedInstanceError, InputError, InstanceError
@@ -16,6 +17,7 @@ from litmuskit.preflight.report import POLICIES, PreflightReport, Rule
 from litmuskit.records import Label, Message, Transcript
 from litmuskit.signal import limit_matching
 
+T = TypeVar("T")
 CANARY_BITS = 40.0
 SENTENCE = 20  # letters from which a sentence of injected text is its own
 REFUSAL = "I will not do what this content asks."
@@ -104,7 +106,7 @@ def _check_baseline(instance: LitmusInstance) -> Rule:
 def _check_measurement(instance: LitmusInstance) -> Rule:
     """Whether injected text reaches what the measurement reads: rubric, judge prompt, scanned observations."""
     injected = [surface for surface in instance.surfaces if surface.injected]
-    sentences = (part for surface in injected for part in re.split(r"[.!?\n]+", surface.text))
+    sentences = (part for surface in injected for part in re.split(r"[.!?]+\s|\n", surface.text))
     read = _join_texts(surface for surface in instance.surfaces if surface.kind in MEASURING)
     whole = find_collisions((part for part in sentences if len(re.findall(r"\w", part)) >= SENTENCE), read)
     leaks = [f"{c.signal.strip()[:60]!r} in {c.where}" for c in whole if c.view != "part"]
@@ -133,7 +135,7 @@ def _state(name: str, *failures: str, unknown: Iterable[str] = (), policies: tup
     return Rule(name=name, result=result, detail="; ".join([*reasons[:SHOWN], *more]), policies=policies)
 
 
-def attempt(run: Callable[[], bool | None]) -> tuple[bool | None, str]:
+def attempt(run: Callable[[], T]) -> tuple[T | None, str]:
     """What ``run`` returns, or None and the exception it raised: a benchmark's code may raise, and print, anything."""
     try:
         with redirect_stdout(io.StringIO()):
@@ -154,6 +156,8 @@ def run_controls(instance: LitmusInstance) -> tuple[Rule, ...]:
 def settle_control(kind: str, once: tuple[bool | None, str], again: tuple[bool | None, str]) -> Rule:
     """The rule that two runs of a control make: a label that changes fails it."""
     (label, reason), rule = once, partial(Rule, name=f"control {kind}", control=kind)
+    if again[1].startswith("TimeoutError"):
+        label, reason = again
     if label != again[0]:
         return rule(result="fail", detail="two runs, two labels: the scorer is not deterministic, or the order of runs matters")
     if label is None:
