@@ -155,7 +155,8 @@ def check_violation(
     """
     digest, problem = _digest_of(fingerprint)
     known = _holds(oracle_manifest, digest)
-    kinds = frozenset([mutations] if isinstance(mutations, str) else mutations or ())
+    given: Any = () if mutations is None else mutations  # whatever is no collection is one mutation
+    kinds = frozenset(map(str, given if isinstance(given, Collection) and not isinstance(given, str) else (given,)))
     own = agent_output_schema_valid is False and schema_check is None  # an invalid output whose cause nobody states
     mutated = to_tristate(True if kinds else mutation_event)
     facts = Facts(

@@ -224,6 +224,24 @@ def test_an_unfingerprintable_stimulus_is_a_verdict_not_an_exception(bad: Any) -
     assert verdict.record == "r7"
 
 
+@pytest.mark.parametrize(
+    ("mutations", "decision"),
+    [
+        (None, "count"),
+        ((), "count"),
+        ("replay", "escalate"),
+        ({"replay": 1}.keys(), "escalate"),
+        (["truncation", "mis-pairing"], "escalate"),
+        ("truncation", "quarantine"),
+        (3, "quarantine"),
+        (True, "quarantine"),
+        ([["replay"]], "quarantine"),
+    ],
+)
+def test_mutations_of_any_shape_are_a_verdict_not_an_exception(mutations: Any, decision: str) -> None:
+    assert check_violation(DIGEST, {DIGEST}, False, False, True, True, mutations=mutations).decision == decision
+
+
 def test_count_violations_names_every_record_that_lacks_a_fingerprint_or_a_flag() -> None:
     good = check_violation(DIGEST, {DIGEST}, False, False, True, True, record="good")
     bare = check_violation(None, {DIGEST}, False, False, True, True, record="bare")
