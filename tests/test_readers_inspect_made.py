@@ -279,6 +279,38 @@ def test_several_faults_at_several_turns_among_parallel_calls(tmp_path: Path) ->
     assert {kind for kind, _, _ in found} == {"replay", "truncation", "mis-pairing"}
 
 
+def test_a_handoff_shows_its_own_call_while_the_others_still_run(tmp_path: Path) -> None:
+    whole = make_sample([([make_call("c1", "transfer_to_b"), make_call("c2", path="b")], ["moved", "two"])])
+    pool, events = whole["events_data"]["messages"], whole["events"]
+    said, moved = {**pool[2], "id": "m-x", "tool_calls": pool[2]["tool_calls"][:1]}, pool[3]
+    inner = [{"event": "span_begin", "id": "b", "parent_id": "solve", "type": "agent", "span_id": "b"}]
+    answer = {"choices": [{"message": {"id": "m-b", "role": "assistant", "content": "done"}, "stop_reason": "stop"}]}
+    inner.append({**events[1], "span_id": "b", "input_refs": [[1, 2], [len(pool), len(pool) + 2]], "output": answer})
+    pool += [said, {**moved, "id": "m-y"}]
+    events[3:3] = inner
+    (episode,) = read(write_eval(tmp_path / "a.eval", whole))
+    assert len(episode.transcript.calls) == 3
+    assert find_artifacts(episode) == ()
+
+
+def test_a_call_shown_to_nobody_and_its_result_are_withheld(tmp_path: Path) -> None:
+    lost = make_sample([([make_call("c1", path="a"), make_call("c2", path="b")], ["one", "two"]), ([], [])])
+    for messages in (lost["events_data"]["messages"], lost["messages"]):
+        del messages[2]["tool_calls"][1:], messages[4]
+    for event in lost["events"][-2:]:
+        event["input_refs"] = [[0, event["input_refs"][0][1] - 1]]
+    (episode,) = read(write_eval(tmp_path / "a.eval", lost))
+    assert {(one.rule, one.position) for one in find_artifacts(episode)} == {("mutation/result-withheld", 1)}
+
+
+@pytest.mark.parametrize(("limit", "found"), [(None, {"mutation"}), ({"type": "message", "limit": 3}, {"not-assessable"})])
+def test_a_limit_that_ends_a_run_withholds_nothing(tmp_path: Path, limit: Any, found: set[str]) -> None:
+    ended = change(make_sample([([make_call("c1", path="a")], ["one"])]), limit=limit)
+    ended["events"], ended["messages"] = ended["events"][:-1], ended["messages"][:3]
+    (episode,) = read(write_eval(tmp_path / "a.eval", ended))
+    assert {one.kind for one in find_artifacts(episode)} == found
+
+
 @pytest.mark.parametrize("key", [["arguments"], {"a": 1}, "nonsense", 3])
 def test_an_odd_match_key_is_unknown(tmp_path: Path, key: Any) -> None:
     scored = change(SIMPLE, scores={"violation": {"value": 1, "metadata": {"match_key": key}}})
@@ -783,6 +815,8 @@ def test_tool_free_logs_are_out_of_scope(tmp_path: Path) -> None:
     with pytest.raises(errors.OutOfScopeError, match="no tool loop"):
         read(write_eval(tmp_path / "a.eval", chat, chat))
     assert len(read(write_eval(tmp_path / "b.eval", chat, SIMPLE))) == 2
+    failed = change(chat, events=chat["events"][:1], messages=chat["messages"][:2], error={"message": "no connection"})
+    assert [episode.status for episode in read(write_eval(tmp_path / "c.eval", failed))] == ["errored"]
 
 
 def test_an_atif_trajectory_is_refused_by_name(tmp_path: Path) -> None:

@@ -16,8 +16,12 @@ __all__ = ["find_history_faults"]
 
 def find_history_faults(episode: Episode) -> Iterator[Evidence]:
     """Replay, late-edit and a message shown twice; against what the tools returned, mis-pairing and mutation."""
+    results = [result for call in episode.transcript.calls for result in call.observations]
+    if is_flat(episode.transcript) and all(result.raw is None for result in results):
+        return  # one list, and one version of every result
     first: dict[Slot, str] = {}
     since: dict[Slot, int] = {}
+    partly: dict[int, int] = {}
     earliest: dict[tuple[str, str], int] = {}
     reported: set[Slot | int] = set()
     for shown in trace_history(episode.transcript):
@@ -34,7 +38,11 @@ def find_history_faults(episode: Episode) -> Iterator[Evidence]:
                 )
             reported.add(view)
             continue
-        since.setdefault((turn, position), view)
+        proposed = episode.transcript.calls[turn - 1].proposed
+        if position is None and proposed is not None and len(shown.message.tool_calls) < len(proposed.tool_calls):
+            partly.setdefault(turn, view)  # as a handoff shows its own call alone, while the others still run
+        else:
+            since.setdefault((turn, position), view)
         if position is None:
             for struck, rule, detail in _compare_calls(episode, turn, shown.message, earliest):
                 if (turn, -1 - struck) not in reported:
@@ -49,7 +57,7 @@ def find_history_faults(episode: Episode) -> Iterator[Evidence]:
             detail = f"{len(first[turn, position]):,} characters when first shown, other {len(text):,} to model call {view}"
             yield cite(episode, "late-edit/result", detail, turn=turn, position=position, seen=view)
     yield from _compare_results(episode, first)
-    yield from _find_withheld(episode, since)
+    yield from _find_withheld(episode, {**{(turn, None): view for turn, view in partly.items()}, **since})
 
 
 def _is_unbound(episode: Episode, turn: int, message: Message) -> bool:
@@ -64,7 +72,7 @@ def _is_unbound(episode: Episode, turn: int, message: Message) -> bool:
 def _find_withheld(episode: Episode, since: dict[Slot, int]) -> Iterator[Evidence]:
     """Results that came back and are not in the first input that shows their call, or that goes on as if it never was."""
     calls, expand = episode.transcript.calls, episode.transcript.expand
-    for call in () if is_flat(episode.transcript) else calls:
+    for call in () if is_flat(episode.transcript) else calls if episode.status == "finished" else calls[:-1]:
         view = since.get((call.turn, None), len(calls) + 2)
         for position, _, result in pair_results(call):
             placed = since.get((call.turn, position), len(calls) + 2)

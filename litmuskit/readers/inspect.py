@@ -145,13 +145,15 @@ def _count_promised(header: _Header) -> int:
 
 
 def _offers_tools(read: Callable[[], Sample]) -> bool:
-    """Whether a sample is in scope; one that cannot be read is, so that its error is seen."""
+    """Whether a sample is in scope; one that cannot be read, or failed before its first model call, is: its error is seen."""
     try:
         sample = read()
     except InputError:
         return True
+    kinds = {event.event for event in sample.events}
     messages = any(logged.role == "tool" or logged.tool_calls for logged in sample.messages)
-    return messages or any(event.event == "tool" or (event.event == "model" and event.tools) for event in sample.events)
+    lost = sample.error is not None and "model" not in kinds
+    return lost or messages or "tool" in kinds or any(event.event == "model" and event.tools for event in sample.events)
 
 
 def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) -> Episode:
