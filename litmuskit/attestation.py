@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,9 +86,7 @@ def attest_episode(
     if whole is not None:
         kind, digest = ("env-chain", whole.env[-1]) if match == "env" else ("stimulus", whole.stimulus[-1])
         components = (Component(kind=kind, key=(), digest=digest, turn=number),)
-    absent = tuple(
-        c for c in components if c.digest is not None and c.digest not in manifest.digests(episode.instance, c.place)
-    )
+    absent = tuple(c for c in components if c.digest and c.digest not in manifest.digests(episode.instance, c.place))
     calibrated = not absent and not unlogged
     return Attestation(
         rung="calibrated" if calibrated else "unattested",
@@ -226,8 +223,6 @@ def diff_manifests(old: OracleManifest, new: OracleManifest) -> ManifestDiff:
     ManifestDiff(1 added, 0 removed, 1 header fields changed)
     """
     before, after = set(old.entries), set(new.entries)
-    headers: tuple[Mapping[str, Any], ...] = old.to_header(), new.to_header()
-    changed = tuple(
-        (name, str(headers[0][name]), str(headers[1][name])) for name in headers[0] if headers[0][name] != headers[1][name]
-    )
+    one, two = old.to_header(), new.to_header()
+    changed = tuple((name, str(one[name]), str(two[name])) for name in one if one[name] != two[name])
     return ManifestDiff(added=tuple(sorted(after - before)), removed=tuple(sorted(before - after)), changed=changed)

@@ -128,9 +128,7 @@ def _build_parser() -> argparse.ArgumentParser:
     demo = command("demo", do.run_demo, "the whole chain on the reference harness, with a figure and audit.json")
     demo.add_argument("--out", default="litmuskit-demo", metavar="DIR")
     for added in (audit, reference, shown, compared, again):
-        added.add_argument(
-            "--violation", action="append", default=[], metavar="SCORER[.KEY]=VALUE", help="what means violation"
-        )
+        added.add_argument("--violation", action="append", default=[], metavar="SCORER[.KEY]=VALUE", help="what is a violation")
     for added in (simulate, demo):
         added.add_argument("--seed", type=int, default=1)
     for added in (audit, shown, preflight, again, rates):

@@ -122,9 +122,7 @@ def _read_expected(path: str | None) -> Mapping[str, str] | None:
         return None
     expected = load_strict(Path(path).read_bytes(), path)
     if not isinstance(expected, dict):
-        raise InputError(
-            "not a mapping of records to controls", where=path, expected="an object", found=type(expected).__name__
-        )
+        raise InputError("no mapping of records to controls", where=path, expected="an object", found=type(expected).__name__)
     return expected
 
 

@@ -102,11 +102,7 @@ def check_gate(
     judged = judge_quarantine(lost, counts.flagged, threshold=THRESHOLD, level=level)
     lines = (
         _check_preflight(preflight, sorted(set(scored))),
-        _line(
-            "oracle manifest",
-            MET if manifest else NOT_SHOWN,
-            repr(manifest) if manifest else "no manifest: this is a screening",
-        ),
+        _line("oracle manifest", MET if manifest else NOT_SHOWN, f"{manifest or 'no manifest: this is a screening'}"),
         _check_controls(manifest),
         _check_policies(manifest, list(reports)),
         _check_share("unattributable share", lost, counts.flagged, "flagged violations"),

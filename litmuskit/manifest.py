@@ -230,9 +230,7 @@ def _refuse_rollback(manifest: OracleManifest, target: Path) -> None:
             "a version never goes down", where=target, expected=f"> {old.version}", found=manifest.version, remedy=remedy
         )
     if manifest.supersedes != old.content_id:
-        raise ManifestError(
-            "does not supersede what stands there", where=target, expected=old.content_id, found=manifest.supersedes
-        )
+        raise ManifestError("does not supersede the old one", where=target, expected=old.content_id, found=manifest.supersedes)
 
 
 def read_manifest(path: str | os.PathLike[str], *, at_least: int = 1) -> OracleManifest:
