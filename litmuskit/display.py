@@ -29,8 +29,9 @@ CSS = (
     ".litmuskit table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     ".litmuskit caption{caption-side:top;text-align:left;font-weight:600;padding:.3em 0}"
     ".litmuskit tr th,.litmuskit tr td{border-bottom:1px solid #8888;padding:.2em .7em;vertical-align:top}"
-    ".litmuskit tr td{unicode-bidi:isolate;white-space:pre-wrap;overflow-wrap:anywhere;min-width:4.5em}"
-    ".litmuskit table tr .text{text-align:left}.litmuskit table tr .number{text-align:right;white-space:nowrap}"
+    ".litmuskit tr td{unicode-bidi:isolate;white-space:pre-wrap;overflow-wrap:anywhere}"
+    ".litmuskit table tr .text{text-align:left;min-width:7em}.litmuskit table tr .number{text-align:right}"
+    ".litmuskit table tr td.number{white-space:nowrap}"
 )
 
 # Printable by category, invisible by nature: Unicode's Default_Ignorable_Code_Point, and the blanks.

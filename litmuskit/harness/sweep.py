@@ -51,8 +51,9 @@ class Surface(Tabular):
         rows, columns = (list(dict.fromkeys(names[side] for names in self.cells)) for side in (0, 1))
         shares = {names: false / flagged if flagged else float("nan") for names, (_, flagged, false) in self.cells.items()}
         matrix = [[shares[row, column] for column in columns] for row in rows]
-        text = {"ylabel": self.axes[0], "xlabel": self.axes[1], "unit": "false share of flags", "title": self.caption}
-        return draw_heat(matrix, rows, columns, ax=ax, **text)
+        flags = [flagged for _, flagged, _ in self.cells.values()]
+        unit = f"false share of flags (n = {min(flags):,} to {max(flags):,} flags a cell)"
+        return draw_heat(matrix, rows, columns, ax=ax, ylabel=self.axes[0], xlabel=self.axes[1], unit=unit, title=self.caption)
 
 
 def sweep_settings(

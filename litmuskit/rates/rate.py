@@ -118,8 +118,12 @@ class RateTable(Tabular):
         names = [" ".join(part for part in (r.label, r.estimand) if part) for r in self.rates]
         names = [f"{name}, {r.method}" if names.count(name) > 1 else name for name, r in zip(names, self.rates, strict=True)]
         middles = [math.nan if r.estimate is None else r.estimate for r in self.rates]
-        levels = {r.level for r in self.rates}
+        levels, sizes = {r.level for r in self.rates}, {r.n for r in self.rates}
         limits, unit = ([r.lower for r in self.rates], [r.upper for r in self.rates]), "in the unit of each estimand"
+        if len(sizes) == 1 and None not in sizes:
+            unit += f", n = {sizes.pop():,}"
+        else:
+            names = [name if r.n is None else f"{name}, n = {r.n:,}" for name, r in zip(names, self.rates, strict=True)]
         return draw_forest(names, middles, *limits, ax=ax, level=max(levels), quantity="estimate", unit=unit)
 
 
