@@ -102,9 +102,8 @@ class Audit(Tabular):
         """
         names = (by,) if isinstance(by, str) else tuple(by)
         if names and adjudicated:
-            raise InputError(
-                "a pooled sample says nothing of one group", where="adjudicated", expected="no `by` beside it", found=names
-            )
+            what = "a pooled sample says nothing of one group"
+            raise InputError(what, where="adjudicated", expected="no `by` beside it", found=names)
         blocks: dict[tuple[str, ...], list[Verdict]] = defaultdict(list)
         for verdict in self.verdicts:
             blocks[tuple(verdict.group(name) for name in names)].append(verdict)
@@ -143,11 +142,9 @@ class Audit(Tabular):
 
     def to_table(self) -> Table:
         """One row per episode: its decision, attestation, rules and the first evidence."""
-        rows = tuple(
-            (v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, v.cite()) for v in self.verdicts
-        )
         columns = ("record", "flagged", "decision", "attestation", "rules", "turn", "evidence")
-        return Table(columns=columns, rows=rows, caption=f"Verdicts. {self.statement}")
+        cells = ((v.record, v.flagged, v.decision, v.attestation, ", ".join(v.rules), v.turn, v.cite()) for v in self.verdicts)
+        return Table(columns=columns, rows=tuple(cells), caption=f"Verdicts. {self.statement}")
 
     def summary(self) -> Table:
         """Flagged records by decision and rule: how many records each rule touched (one record may meet several)."""
@@ -261,13 +258,12 @@ def audit_log(
             duplicates.add(episode)
             if use is not None and episode.attacked:
                 use.add(episode.labels)
-            report = _report(manifest, episode.harness, reports)
+            report = None if manifest is None else _report(manifest, episode.harness, reports)
             drafts.append(draft_verdict(episode, oracle, report, require, match, preflight, reproduced or {}))
     if overlap:
         remedy = "calibrate on other runs: an oracle must not vouch for itself"
-        raise ManifestError(
-            f"audited episodes are the oracle's own reference ({name_all(overlap)})", where="log", remedy=remedy
-        )
+        what = f"audited episodes are the oracle's own reference ({name_all(overlap)})"
+        raise ManifestError(what, where="log", remedy=remedy)
     if drafts and not in_scope:
         what = "no episode offers or calls a tool: there is no tool loop to audit"
         raise OutOfScopeError(what, where=drafts[0].verdict.source, found=f"{len(drafts)} episodes")
@@ -311,10 +307,8 @@ def _state(rules: LabelRules | None, use: RuleUse | None, oracle: Oracle, requir
     return f"{'; '.join(filter(None, said))}."
 
 
-def _report(
-    manifest: OracleManifest | None, harness: Harness, reports: dict[str, tuple[Harness, ManifestReport]]
-) -> ManifestReport | None:
+def _report(manifest: OracleManifest, harness: Harness, reports: dict[str, tuple[Harness, ManifestReport]]) -> ManifestReport:
     key = repr(harness)
-    if manifest is not None and key not in reports:
+    if key not in reports:
         reports[key] = (harness, check_manifest(manifest, harness))
-    return reports[key][1] if manifest is not None else None
+    return reports[key][1]
