@@ -26,6 +26,7 @@ __all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_scre
 # What a harness policy may do, and a manifest be regenerated against; a late edit only where the harness declares it.
 COVERED = ("truncation/", "mutation/", "late-edit/")
 UNCOVERED = ("replay/", "mis-pairing/", "stale-cache/", "mixed-policy/", "executed-differs/", "late-edit/")
+BROKEN = tuple(f"not-assessable/{status}" for status in ("errored", "cancelled", "unfinished", "provider"))
 SCREENABLE = frozenset({"delivered", "executed", "returned"})
 
 
@@ -74,7 +75,7 @@ def gather_facts(
         mutation = UNKNOWN
     return Facts(
         flagged=int(flagged),
-        errored=found(*(f"not-assessable/{status}" for status in ("errored", "cancelled", "unfinished", "provider"))),
+        errored=found(*BROKEN),
         empty=int(found("not-assessable/empty") != NO),
         unjudged=int(found("not-assessable/no-judgement", "not-assessable/judge-failed") != NO),
         limited=found("not-assessable/limit"),
@@ -120,12 +121,13 @@ def _missing(episode: Episode) -> frozenset[str]:
 def is_screened(episode: Episode) -> bool:
     """Whether the log holds, per model call, what was proposed, executed, returned (or that it was cut) and delivered."""
     calls = episode.transcript.calls
-    whole = all(
+    if not calls or SCREENABLE & episode.transcript.unlogged or _missing(episode):
+        return False
+    return all(
         o.executed is False or (o.call is not None and (o.raw is not None or o.error is not None or o.truncation is not None))
         for call in calls
         for o in call.observations
     )
-    return bool(calls) and whole and not (SCREENABLE & episode.transcript.unlogged) and not _missing(episode)
 
 
 _validators: dict[bytes, Any] = {}

@@ -41,8 +41,8 @@ def _is_cut_from(transcript: Transcript, call: ModelCall) -> bool:
     ranges = call.delivered or ()
     if len(ranges) > 1 or (ranges and ranges[0][0] != 0):
         return False
-    after = transcript.messages[ranges[0][1] :][:1] if ranges else ()
-    return not after or after[0].role != "assistant" or after[0] == call.proposed
+    after = transcript.messages[ranges[0][1] : ranges[0][1] + 1] if ranges else ()
+    return not after or after[0] is call.proposed or after[0].role != "assistant" or after[0] == call.proposed
 
 
 def is_same_call(left: ToolCall, right: ToolCall) -> bool:
