@@ -215,6 +215,21 @@ def test_joint_posterior_matches_draws():
     np.testing.assert_allclose([rate.lower, rate.estimate, rate.upper], draws, atol=1e-3)
 
 
+# Levels off by .012 with too few nodes; limits of the same integral at 1,500 by 1,500 nodes.
+def test_joint_posterior_of_a_long_run_and_few_controls():
+    rate = rates.estimate_from_controls_bayes(150_000, 10**6, caught=(9, 10), cleared=(19, 20), transport="stub")
+    np.testing.assert_allclose([rate.lower, rate.upper], [0.0137, 0.2055], atol=3e-4)
+
+
+def test_double_sampling_of_one_half_read_far_more_matches_draws():
+    rng = np.random.default_rng(7)
+    share, ppv, missed = (rng.beta(a + 0.5, b + 0.5, 400_000) for a, b in ((100_000, 900_000), (90_000, 10_000), (2, 98)))
+    draws = share * ppv + (1 - share) * missed
+    rate = rates.estimate_double_sampled(90_000, 10_000, 2, 98, flagged=100_000, episodes=10**6)
+    reached = [(draws <= v).mean() for v in (rate.lower, rate.estimate, rate.upper)]
+    np.testing.assert_allclose(reached, [0.025, 0.5, 0.975], atol=[8e-4, 3e-3, 8e-4])
+
+
 def test_clusters_match_statsmodels_sandwich():
     import statsmodels.api as sm
 

@@ -189,7 +189,8 @@ def estimate_from_controls_bayes(
     a, b, c, d = require_controls(caught, cleared, transport)
     if not 1e-3 <= (prior := require_number("prior", prior)) <= 1e3:
         raise InputError("not a prior", where="prior", expected="0.001 to 1000", found=prior)
-    (se, weight), (sp, _) = beta_nodes(a + prior, b - a + prior, 64), beta_nodes(c + prior, d - c + prior, 64)
+    size = 64 if n <= 1000 * min(b, d) else 200  # a long run is a sharp step between the nodes of few controls
+    (se, weight), (sp, _) = beta_nodes(a + prior, b - a + prior, size), beta_nodes(c + prior, d - c + prior, size)
     se, false = se[:, None], 1 - sp[None, :]
     floor = betainc(x + 1, n - x + 1, false)
     notes = (TRANSPORT[transport], f"Se {a}/{b}, Sp {c}/{d}", f"prior Beta({prior:g}, {prior:g})")
