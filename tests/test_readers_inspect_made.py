@@ -881,3 +881,23 @@ def test_the_last_hostile_copy_counts(hostile: Path) -> None:
 def test_the_hand_written_zip_is_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(write_eval(tmp_path / "a.eval", SIMPLE, method=8)) as archive:
         assert archive.testzip() is None
+
+
+@pytest.mark.parametrize(
+    ("started", "said", "named"),
+    [
+        ("2026-01-02T00:00:00+00:00", None, "m2"),
+        ("2026-01-01T00:00:00+00:00", None, None),
+        ("2026-01-01T00:00:00+00:00", "m1", "m1"),
+        (None, None, "m2"),
+    ],
+)
+def test_a_sample_copied_by_a_retry_has_its_own_policy_or_none(started, said, named, tmp_path):
+    header = make_header(1)
+    header["eval"] |= {"created": "2026-01-01T12:00:00+00:00", "metadata": {"mutation_policy": "m2"}}
+    header.pop("stats", None)
+    sample = make_sample([([make_call("a")], ["x"])]) | {"started_at": started}
+    sample["metadata"] = {"mutation_policy": said} if said else {}
+    (episode,) = read(write_eval(tmp_path / "a.eval", sample, header=header))
+    policy = episode.harness.policies.get("mutation")
+    assert (policy and policy.name) == named

@@ -162,6 +162,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
     version = tuple(map(int, found.groups())) if found else (0,)
     reading = read_transcript(sample, version, source)
     error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
+    copied = _is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created"))
     return Episode(
         record=f"{log.name}#{sample.id}#{sample.epoch}",
         source=source,
@@ -172,7 +173,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         labels=_read_labels(
             scores, len(reading.transcript.calls), rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"
         ),
-        harness=_read_harness(header.eval, reading, version, sample.metadata),
+        harness=_read_harness(header.eval, reading, version, sample.metadata, copied=copied),
         status=_read_status(header.status, sample, reading),
         error=None if error is None else str(error),
         payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
@@ -180,7 +181,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         live=reading.live,
         limit=None if sample.limit is None else str(dig(sample.limit, "type")),
         retries=len(sample.error_retries or ()),
-        copied=_is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created")),
+        copied=copied,
         invalidated=sample.invalidation is not None,
         edited=source in log.superseded or any(dig(score, "history") for score in scores.values()),
         groups={"task": str(dig(header.eval, "task")), "model": str(dig(header.eval, "model"))},
@@ -212,13 +213,16 @@ def _read_turn(scorer: str, told: Any, turns: int, where: str) -> int | None:
     return int(number)
 
 
-def _read_harness(spec: Mapping[str, Any], reading: Reading, version: tuple[int, ...], metadata: Any) -> Harness:
+def _read_harness(
+    spec: Mapping[str, Any], reading: Reading, version: tuple[int, ...], metadata: Any, *, copied: bool | None
+) -> Harness:
     policies = {}
     if reading.caps:
         cut = next(name for start, name in _CUTS if version >= start)
         digest = digest_json({"max_tool_output": list(reading.caps), "cut": cut})
         policies["truncation"] = Policy(name="max_tool_output", version=f"{reading.caps[-1]} bytes, {cut}", digest=digest)
-    named = dig(metadata, "mutation_policy") or dig(spec, "metadata", "mutation_policy")
+    of_run = None if copied else dig(spec, "metadata", "mutation_policy")  # a copied sample ran before this run had one
+    named = dig(metadata, "mutation_policy") or of_run
     if isinstance(named, str):
         policies["mutation"] = Policy(name=named, version="by name only", digest=digest_json({"mutation_policy": named}))
     benchmark = str(dig(spec, "task_registry_name") or dig(spec, "task"))
