@@ -12,8 +12,10 @@ import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import orjson
 import rfc8785
 
@@ -213,6 +215,11 @@ def load_strict(document: bytes, where: str = "$") -> Any:
     ...
     litmuskit.errors.LogFormatError: log.json $.a: duplicate key; found 'b'
     """
+    with suppress(msgspec.MsgspecError, orjson.JSONEncodeError, RecursionError):  # what these refuse, the strict parser names
+        parsed = msgspec.json.decode(document)
+        again = orjson.dumps(parsed, option=orjson.OPT_STRICT_INTEGER)
+        if again.count(b'"') == document.count(b'"') and b"u0022" not in document:  # no key was lost to an equal one
+            return parsed
     parsed = _load(_STRICT, document, where)
     if _SURROGATE_ESCAPE.search(document):
         try:

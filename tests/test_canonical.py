@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from litmuskit.canonical import LARGEST_INTEGER, canonicalize, load_lossless, load_strict
@@ -80,6 +80,69 @@ def test_strict_loader_refuses_the_negatives(shared: Any) -> None:
     for case in cases:
         with pytest.raises(LogFormatError):
             load_strict(bytes.fromhex(case["hex"]), case["name"])
+
+
+SPELLED = st.lists(
+    st.sampled_from(
+        ["a", "b", '\\"', "\\\\", "\\u0022", "\\u005c", "\\u0061", ":", ",", "\\ud83d\\ude00", "\\ud800", "u0022", "é"]
+    ),
+    max_size=4,
+).map(lambda parts: f'"{"".join(parts)}"')
+NUMBERS = st.sampled_from(
+    [
+        "0",
+        "-0",
+        "-0.0",
+        "1e5",
+        "1E400",
+        "2e-400",
+        "0.1",
+        "9007199254740991",
+        "9007199254740992",
+        "-99999999999999999999",
+        "1e22",
+    ]
+)
+DOCUMENTS = st.recursive(
+    SPELLED | NUMBERS | st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.sampled_from(["null", "true", "NaN"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.lists(st.tuples(SPELLED, st.sampled_from([":", " : "]), inner).map("".join), max_size=3).map(
+            lambda pairs: f"{{{','.join(pairs)}}}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def refuse_equal_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+def refuse(text: str) -> None:
+    raise AssertionError(text)
+
+
+def bound(number: float) -> float:
+    assert math.isfinite(number) if isinstance(number, float) else abs(number) <= LARGEST_INTEGER
+    return number
+
+
+@example('{"\\u0022\\u0022":1,"a":1,"a":2}')  # as many quotation marks as without the lost key
+@example('{"a" : "\\\\","a":1}')
+@given(DOCUMENTS)
+def test_strict_loader_reads_what_plain_python_does_or_refuses(text: str) -> None:
+    hooks: dict[str, Any] = {"object_pairs_hook": refuse_equal_keys, "parse_constant": refuse}
+    hooks |= {"parse_int": lambda digits: bound(int(digits)), "parse_float": lambda digits: bound(float(digits))}
+    try:
+        expected = json.loads(text, **hooks)
+        json.dumps(expected, ensure_ascii=False).encode()
+    except (AssertionError, UnicodeEncodeError):
+        with pytest.raises(LogFormatError):
+            load_strict(text.encode())
+    else:
+        assert repr(load_strict(text.encode())) == repr(expected)
 
 
 @pytest.mark.parametrize(
