@@ -122,7 +122,7 @@ def write_verdicts(audit: Audit, log: str | Path, to: str | Path | None = None, 
     """
     path, target, decisions = Path(log), Path(to if to is not None else log), frozenset(rerun)
     whole: EvalLog = read_eval_log(str(path))
-    verdicts = {v.record.partition("#")[2]: v for v in audit.verdicts if v.source.partition("!")[0] == str(path)}
+    verdicts = {f"{v.instance}#{v.epoch}": v for v in audit.verdicts if Path(v.file).resolve() == path.resolve()}
     samples = {f"{sample.id}#{sample.epoch}": sample for sample in whole.samples or ()}
     if not samples or samples.keys() - verdicts.keys():
         missing = sorted(samples.keys() - verdicts.keys())[:5]
@@ -132,7 +132,10 @@ def write_verdicts(audit: Audit, log: str | Path, to: str | Path | None = None, 
         verdict = verdicts[key]
         _add_score(whole, sample, verdict, audit.statement)
         if verdict.decision in decisions:
-            lost.append(str(sample.uuid))
+            sample.uuid = (
+                sample.uuid or f"{whole.eval.eval_id or whole.eval.run_id}/{sample.id}/{sample.epoch}"
+            )  # none in old logs
+            lost.append(sample.uuid)
     reason = f"litmuskit: {', '.join(sorted(decisions))}. {audit.statement}"
     whole = invalidate_samples(whole, lost, ProvenanceData(author=OWN_SCORER, reason=reason)) if lost else whole
     write_eval_log(whole, str(target))

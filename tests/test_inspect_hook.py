@@ -255,6 +255,29 @@ def test_verdicts_go_back_as_scores_and_invalidations(books: dict[str, Path], tm
         write_verdicts(audit, books["whole"], tmp_path / "other.eval")
 
 
+@pytest.mark.parametrize("name", ["re#run!1.eval", "plain.json"])
+def test_verdicts_find_their_samples_whatever_the_file_and_the_samples_are_called(tmp_path: Path, name: str) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+    from test_readers_inspect_made import SIMPLE, write_eval
+
+    from litmuskit.audit import audit_log
+    from litmuskit.inspect_hook import write_verdicts
+    from litmuskit.readers import read_log
+
+    stamped = [{**event, "timestamp": "2026-11-30T10:00:01+00:00"} for event in SIMPLE["events"]]
+    plain = {**SIMPLE, "events": stamped, "target": ""}
+    failed = {**plain, "error": {"message": "lost", "traceback": "", "traceback_ansi": ""}}
+    samples = [{**one, "id": ident, "epoch": n} for ident, one in (("a#1", failed), ("1#a", plain)) for n in (1, 2)]
+    whole = read_eval_log(str(write_eval(tmp_path / "made.eval", *samples)))
+    assert {sample.uuid for sample in whole.samples} == {None}
+    write_eval_log(whole, str(tmp_path / name))
+    audit = audit_log(read_log(tmp_path / name, violation="violation=1"))
+    assert {(v.instance, v.epoch) for v in audit.verdicts if v.decision == "not-assessable"} == {("a#1", 1), ("a#1", 2)}
+    written = read_eval_log(str(write_verdicts(audit, tmp_path / name)))
+    assert {(sample.id, sample.epoch) for sample in written.samples if sample.invalidation} == {("a#1", 1), ("a#1", 2)}
+    assert {sample.scores["litmuskit"].value for sample in written.samples if sample.error is None} == {"quarantine"}
+
+
 def test_eval_retry_runs_exactly_the_invalidated_records_again(books: dict[str, Path], tmp_path: Path) -> None:
     from litmuskit.audit import audit_log
     from litmuskit.inspect_hook import write_verdicts
