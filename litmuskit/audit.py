@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "audit_log"]
 
 Oracle = OracleManifest | Consensus | None
+TOLD = frozenset({"adjudicated", "true", "unflagged_adjudicated", "missed", "caught", "cleared", "transport"})  # from outside
 REPEATED = frozenset({"duplicate/same-record", "duplicate/contradicting-labels", "duplicate/same-calls", "duplicate/same-run"})
 
 
@@ -104,6 +105,9 @@ class Audit(Tabular):
         if names and adjudicated:
             what = "a pooled sample says nothing of one group"
             raise InputError(what, where="adjudicated", expected="no `by` beside it", found=names)
+        told = {**(adjudicated or {}), **(controls or {})}
+        if unknown := set(told) - TOLD:
+            raise InputError("unknown counts", where="adjudicated, controls", expected=", ".join(sorted(TOLD)), found=unknown)
         blocks: dict[tuple[str, ...], list[Verdict]] = defaultdict(list)
         for verdict in self.verdicts:
             blocks[tuple(verdict.group(name) for name in names)].append(verdict)
@@ -114,7 +118,7 @@ class Audit(Tabular):
             attacked = [verdict for verdict in verdicts if verdict.attacked]
             if attacked or not names:
                 columns = self._count_columns(attacked, cluster)
-                rates += estimate_rates(**columns, **(adjudicated or {}), **(controls or {}), level=level, label=label).rates
+                rates += estimate_rates(**columns, **told, level=level, label=label).rates
             else:
                 unrated.append(label or "")
         beside = f" Without an attacked episode, so without a rate: {name_all(unrated, 5)}." if unrated else ""

@@ -504,6 +504,9 @@ def test_a_second_calibration_supersedes_the_first(simulated: Path, tmp_path: Pa
         ["simulate", "--faults", "gremlins=1", "--out", "{tmp}/s"],
         ["simulate", "--faults", "replay=2", "--out", "{tmp}/s"],
         ["simulate", "--faults", "replay", "--out", "{tmp}/s"],
+        ["simulate", "--faults", "replay=0.1, replay=0.2", "--out", "{tmp}/s"],
+        ["simulate", "--faults", "replay=0.1", "--faults", "cache=0.1,replay=0.1", "--out", "{tmp}/s"],
+        ["simulate", "--agents", "comply=0.1", "--agents", "comply=0.1", "--out", "{tmp}/s"],
         ["rates", "--flagged", "5", "--episodes", "4"],
         ["verify", "{tmp}/none"],
         [],
@@ -792,3 +795,9 @@ def test_a_control_of_no_known_kind_is_refused_with_its_place(kind: Any) -> None
         with pytest.raises(InputError, match="unknown control") as caught:
             calibrate([make_episode("ref")], expected)
         assert next(iter(expected)) in str(caught.value)
+
+
+@pytest.mark.parametrize("told", [{"adjudicated": {"true": 1, "episodes": 3}}, {"controls": {"sensitivity": 0.9}}])
+def test_rates_refuse_counts_they_do_not_know(told):
+    with pytest.raises(InputError, match="unknown counts; expected adjudicated, caught"):
+        audit_log([make_episode()]).rates(**told)
