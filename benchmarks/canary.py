@@ -1,4 +1,4 @@
-"""How often a canary is seen where there is none, and how long a search takes.
+"""How often a canary is seen where there is none, or thought derived where it is random, and how long a search takes.
 
     python benchmarks/canary.py
 
@@ -12,7 +12,7 @@ import sysconfig
 import time
 from pathlib import Path
 
-from litmuskit.canary import find_canary, find_collisions, make_canary
+from litmuskit.canary import find_canary, find_collisions, find_derivation, make_canary
 from litmuskit.rates import bound_proportion
 
 CANARIES = 50
@@ -28,6 +28,11 @@ def main() -> None:
     upper = bound_proportion(hits, searches).upper
     size = sum(map(len, texts))
     print(f"{hits} hits of absent canaries in {searches:,} searches of {size:,} characters; at most {upper:.1e}")
+
+    paragraphs = [part for text in texts for part in text.split("\n\n") if len(part) > 200][::40]
+    derived = sum(find_derivation(part, make_canary()) is not None for part in paragraphs)
+    upper = bound_proportion(derived, len(paragraphs)).upper
+    print(f"{derived} of {len(paragraphs):,} random canaries thought derived from a paragraph; at most {upper:.1e}")
 
     text = "".join(texts)[:1_000_000]
     rng = random.Random(1)
