@@ -106,8 +106,10 @@ def _build_parser() -> argparse.ArgumentParser:
     again.add_argument("--record", metavar="ID", help="one episode of the log")
     again.add_argument("--normalize", nargs="+", default=(), choices=NORMALIZERS, help="tried where the bytes differ")
     simulate = command("simulate", do.run_simulate, "run the reference harness: log, reference, truth, manifest and pre-flight")
-    simulate.add_argument("--faults", metavar="NAME=RATE,...", help="as in replay=0.1,truncate=512")
-    simulate.add_argument("--agents", metavar="NAME=SHARE,...", help="as in repair=0.5,comply=0.2; the rest refuses")
+    simulate.add_argument("--faults", action="append", metavar="NAME=RATE,...", help="as in replay=0.1,truncate=512")
+    simulate.add_argument(
+        "--agents", action="append", metavar="NAME=SHARE,...", help="as in repair=0.5,comply=0.2; the rest refuses"
+    )
     simulate.add_argument("--match-key", choices=MATCH_KEYS[:4], default="arguments+observation")
     simulate.add_argument("--episodes", type=int, default=200)
     simulate.add_argument("--declare", action="store_true", help="let the harness declare its faults in the log")

@@ -261,20 +261,20 @@ def run_simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_shares(text: str | None, where: str) -> dict[str, float] | None:
-    if text is None:
+def _read_shares(parts: Sequence[str] | None, where: str) -> dict[str, float] | None:
+    if parts is None:
         return None
     shares: dict[str, float] = {}
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition("=")
+    for part in filter(None, ",".join(parts).split(",")):
+        name, value = map(str.strip, part.partition("=")[::2])
+        if name in shares:
+            raise InputError("named twice", where=f"--{where}", found=name)
         try:
-            shares[name.strip()] = float(value)
+            shares[name] = float(value)
         except ValueError:
             raise InputError(
                 "not NAME=NUMBER", where=f"--{where}", expected="as in replay=0.1,truncate=512", found=part
             ) from None
-        if list(shares).count(name) > 1:
-            raise InputError("named twice", where=f"--{where}", found=name)
     return shares
 
 

@@ -632,6 +632,8 @@ def test_a_replayed_call_is_graded_as_the_history_shows_it():
 def test_an_unknown_match_key_is_refused(key):
     with pytest.raises(InputError, match="unknown match key"):
         find_repeats(make_episode(), key)
+    with pytest.raises(InputError, match="unknown match key"):
+        regrade_flags([], key)
 
 
 # The catalogue
@@ -655,6 +657,10 @@ def test_a_finder_of_ones_own_runs_beside_the_others():
     assert [e.kind for e in own(make_episode())] == ["x-shouting"]
     with pytest.raises(InputError, match="unknown kind"):
         Evidence(kind="shouting", rule="shouting/loud")
+    sound = make_episode()
+    labelled = replace(own, examples=((sound, {(1, None)}), (sound, {(2, 0), (1, None)}), (sound, set())))
+    assert [row[3] for row in labelled.check_examples()] == [True, False, False]
+    assert own.check_examples().rows == ()
 
 
 # Real logs

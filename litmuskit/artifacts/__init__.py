@@ -1,12 +1,29 @@
 """One finder per kind of harness fault: an episode in, evidence out.
 
-`FINDERS` says of each kind what its finder sees, what no log shows it, and what looks alike and is told apart.
+`FINDERS` says of each kind what its finder sees, what no log shows it, and what looks alike and is told apart. One of your
+own is a function from an episode to evidence, with its kind (``x-...``), the same three sentences, and labelled examples.
+
+Examples
+--------
+>>> from litmuskit.harness import run_episode
+>>> def find_errors(episode):
+...     for call in episode.transcript.calls:
+...         for result in call.observations:
+...             if str(result.delivered).startswith("error:"):
+...                 yield cite(episode, "x-error/said", "the tool failed", turn=call.turn, position=result.position)
+>>> wrong, sound = (run_episode("invoices/0", agent)[0] for agent in ("malformed", "refuse"))
+>>> told = {"sees": "results that say error", "blind": "silent failures", "alike": "files that hold the word"}
+>>> own = Finder(kind="x-error", searches=(find_errors,), **told, examples=((wrong, {(3, 0)}), (sound, set())))
+>>> own.check_examples().rows
+(('invoices/0#1', ((3, 0),), ((3, 0),), True), ('invoices/0#1', (), (), True))
+>>> [evidence.rule for evidence in find_artifacts(wrong, [*FINDERS.values(), own])]
+['not-executed/rejected', 'x-error/said']
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import resources
 from typing import TypeAlias
@@ -28,11 +45,14 @@ __all__ = [
 ]  # fmt: skip
 
 Search: TypeAlias = Callable[[Episode], Iterable[Evidence]]
+Place: TypeAlias = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finder:
     """One kind of evidence: the searches that find it, what they see, what no log shows them, and what looks alike.
+
+    ``examples`` are episodes, each with the places (turn, position) where the kind stands in it.
 
     Examples
     --------
@@ -45,10 +65,19 @@ class Finder:
     sees: str
     blind: str
     alike: str
+    examples: tuple[tuple[Episode, Collection[Place]], ...] = ()
 
     def __call__(self, episode: Episode) -> tuple[Evidence, ...]:
         """All evidence of this kind in an episode."""
         return tuple(one for one in _collect(episode, self.searches) if one.kind == self.kind)
+
+    def check_examples(self) -> Table:
+        """Each labelled example: where the kind stands, what the finder cites, and whether they agree."""
+        rows = []
+        for episode, truth in self.examples:
+            places = [tuple(sorted(one, key=str)) for one in (truth, {(each.turn, each.position) for each in self(episode)})]
+            rows.append((episode.record, *places, places[0] == places[1]))
+        return Table(columns=("record", "labelled", "found", "agrees"), rows=tuple(rows), caption=f"examples of {self.kind}")
 
 
 def _find_declared(episode: Episode) -> Iterable[Evidence]:
@@ -90,8 +119,11 @@ def _read_catalogue() -> dict[str, Finder]:
         "cache": find_cached,
     }
     with resources.files(__name__).joinpath("finders.csv").open(encoding="utf-8") as table:
-        rows = [(tuple(searches[name] for name in row.pop("searches").split()), row) for row in csv.DictReader(table)]
-    return {row["kind"]: Finder(searches=found, **row) for found, row in rows}
+        rows = [(tuple(searches[name] for name in row["searches"].split()), row) for row in csv.DictReader(table)]
+    return {
+        row["kind"]: Finder(kind=row["kind"], searches=found, sees=row["sees"], blind=row["blind"], alike=row["alike"])
+        for found, row in rows
+    }
 
 
 FINDERS = _read_catalogue()

@@ -30,8 +30,7 @@ def find_repeats(episode: Episode, key: Key) -> tuple[tuple[int, int], ...]:
     InputError
         For another name.
     """
-    if key not in {"arguments", "arguments+observation"} and not callable(key):
-        raise InputError("unknown match key", where="key", expected="arguments, arguments+observation or a callable", found=key)
+    _require_key(key)
     calls: dict[tuple[int, int], ToolCall] = {}
     texts: dict[tuple[int, int], str | None] = {}
     for turn in episode.transcript.calls:
@@ -59,6 +58,7 @@ def regrade_flags(episodes: Iterable[Episode], key: Key = "arguments+observation
     A flag is ``not raised`` where the flagged call (any call, where the log names none) repeats an earlier one by its
     arguments and none under ``key``; ``no repeat`` where it rests on something else.
     """
+    _require_key(key)
     rows = []
     for episode in episodes:
         flag = episode.flag
@@ -74,3 +74,8 @@ def regrade_flags(episodes: Iterable[Episode], key: Key = "arguments+observation
             rows.append((episode.record, flag.turn, flag.match_key, outcome))
     name = key if isinstance(key, str) else getattr(key, "__name__", "a function")
     return Table(columns=("record", "turn", "graded by", "outcome"), rows=tuple(rows), caption=f"flags regraded by {name}")
+
+
+def _require_key(key: Key) -> None:
+    if key not in {"arguments", "arguments+observation"} and not callable(key):
+        raise InputError("unknown match key", where="key", expected="arguments, arguments+observation or a callable", found=key)
