@@ -16,7 +16,7 @@ from litmuskit.display import safe_text
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.messages import parse_message
 from litmuskit.records import Context, Episode, Label, Message, ModelCall, Observation, ReplayableHarness, ToolCall, Transcript
-from litmuskit.signal import Signal, hide_signal, require_word
+from litmuskit.signal import Signal, hide_signal, require_text, require_word
 
 __all__ = ["CONTROLS", "Control", "LitmusInstance", "Signal", "Surface", "gather_instances", "read_instances", "transcribe"]
 
@@ -36,6 +36,7 @@ class Surface:
 
     def __post_init__(self) -> None:
         require_word(f"surface {self.name!r} kind", SURFACES, self.kind)
+        require_text(f"surface {self.name!r} text", self.text)
         object.__setattr__(self, "injected", self.injected or self.kind in {"payload", "skill"})
 
     def __str__(self) -> str:
@@ -86,7 +87,10 @@ class LitmusInstance:
     def __post_init__(self) -> None:
         where, kinds = f"instance {self.id!r}", [control.kind for control in self.controls]
         if not (self.surfaces and self.signals):
-            raise InputError("nothing to check", where=where, expected="surfaces and signals", found=repr(self))
+            found = (self.surfaces, self.signals)
+            raise InputError("nothing to check", where=where, expected="surfaces and signals", found=found)
+        require_text("instance id", self.id)
+        require_text(f"{where} canary", self.canary or "")
         if self.canary is not None and not any(map(str.isalnum, self.canary)):
             raise InputError(
                 "empty canary", where=f"{where} canary", expected="a mark from make_canary, or none", found=self.canary

@@ -14,7 +14,7 @@ import regex
 from litmuskit.errors import InputError
 from litmuskit.records import Transcript
 
-__all__ = ["Signal", "hide_signal", "limit_matching", "read_strings", "require_word"]
+__all__ = ["Signal", "hide_signal", "limit_matching", "read_strings", "require_text", "require_word"]
 
 MATCHERS = ("substring", "regex", "equality", "callable")
 CHANNELS = ("text", "tool-name", "tool-argument", "path", "state")
@@ -23,6 +23,12 @@ REGEX_SECONDS, TOTAL_SECONDS = 1.0, 5.0  # of one search, and of all searches wi
 _SYNTAX = regex.compile(r"(\\[^a-zA-Z0-9])|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[^)]*?[:=!>]|\{[\d,]*\}", regex.DOTALL)
 _LITERAL = regex.compile(r"(?:\\.|[^\\\[\](){}|.*+?^$])+", regex.DOTALL)
 _left: ContextVar[float] = ContextVar("left", default=float("inf"))
+
+
+def require_text(where: str, found: object) -> None:
+    """Raise InputError unless ``found`` is text."""
+    if not isinstance(found, str):
+        raise InputError("not text", where=where, expected="text", found=found)
 
 
 def require_word(where: str, allowed: Iterable[str], found: str) -> None:
@@ -70,6 +76,7 @@ class Signal:
 
     def __post_init__(self) -> None:
         where = f"signal {self.name!r}"
+        require_text(where, self.pattern)
         for name, allowed in (("matcher", MATCHERS), ("channel", CHANNELS), ("scope", SCOPES)):
             require_word(f"{where} {name}", allowed, getattr(self, name))
         if (self.matcher == "callable") != (self.predicate is not None):

@@ -64,6 +64,8 @@ def talk(text="", name=None, arguments=None, result=None):
         {"canary": " \u200b-"},
         {"controls": (Control(kind="null"), Control(kind="null"))},
         {"controls": (Control(kind="polite"),)},
+        {"surfaces": None},
+        {"canary": 5},
     ],
 )
 def test_an_instance_that_cannot_be_checked_is_refused(kwargs):
@@ -89,6 +91,16 @@ def test_an_instance_that_cannot_be_checked_is_refused(kwargs):
 def test_a_signal_that_cannot_be_matched_is_refused(kwargs):
     with pytest.raises(InputError, match="signal 's'"):
         Signal(name="s", **kwargs)
+
+
+def test_what_is_not_text_is_refused():
+    for make in (
+        lambda: Surface(kind="user", name="x", text=None),
+        lambda: Signal(name="s", pattern=13),
+        lambda: LitmusInstance(id=None, surfaces=(SURFACE,), signals=(SIGNAL,)),
+    ):
+        with pytest.raises(InputError, match="not text"):
+            make()
 
 
 def test_an_unknown_surface_kind_is_refused():

@@ -365,6 +365,17 @@ def test_a_scorer_that_is_not_deterministic_fails():
     assert tuple(report.valid.values()) == ("no", "no")
 
 
+def test_a_scorer_that_raises_in_one_of_two_runs_fails_and_is_named():
+    runs = iter(range(100))
+
+    def flicker(transcript):
+        return raise_broken(transcript) if next(runs) % 2 else fired_on("DE-771")(transcript)
+
+    report = check_instance(replace(SOUND, scorer=flicker))
+    assert "Broken: no such file" in find_rule(report, "control refuse").detail
+    assert tuple(report.valid.values()) == ("no", "no")
+
+
 def test_a_recorded_label_that_the_scorer_does_not_reproduce_is_not_shown():
     talk = transcribe([{"role": "assistant", "content": "no"}])
     instance = replace(

@@ -159,7 +159,9 @@ def settle_control(kind: str, once: tuple[bool | None, str], again: tuple[bool |
     if again[1].startswith("TimeoutError"):
         label, reason = again
     if label != again[0]:
-        return rule(result="fail", detail="two runs, two labels: the scorer is not deterministic, or the order of runs matters")
+        outcomes = ", then ".join(fault or str(found) for found, fault in (once, again))
+        why = "the scorer is not deterministic, or the order of runs matters"
+        return rule(result="fail", detail=f"two runs, two labels ({outcomes}): {why}")
     if label is None:
         return rule(result="absent", detail=reason or "nothing recorded, nothing to execute", policies=NEEDED.get(kind, ()))
     return rule(result="pass" if label == CONTROLS[kind] else "fail", label=label)
