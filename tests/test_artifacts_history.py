@@ -255,6 +255,7 @@ def test_a_flat_list_shows_a_replay_only_against_the_executed_call():
 
     assert judge(old) == []  # the agent's own repeat
     assert judge(new) == ["replay/stale-arguments-in-flat-list"]
+    assert judge(replace(old, name="f_in_a_sandbox")) == ["executed-differs/arguments"]  # a repeat, carried out by a stand-in
 
 
 @pytest.mark.parametrize(

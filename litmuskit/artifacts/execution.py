@@ -135,7 +135,7 @@ def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
     crossed = {key_call(asked): (turn, position) for turn, position, asked, _ in differing}
     turns = episode.transcript.calls if differing and is_flat(episode.transcript) else ()
     proposed = [(asked, turn.turn) for turn in reversed(turns) for _, asked, _ in pair_results(turn)]
-    earliest = {key_call(asked): turn for asked, turn in proposed}
+    earliest, names = {key_call(asked): turn for asked, turn in proposed}, {asked.name for asked, _ in proposed}
     for turn, position, asked, executed in differing:
         rule, detail = (
             "executed-differs/arguments",
@@ -143,6 +143,6 @@ def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
         )
         if crossed.get(key_call(executed), (turn, position)) != (turn, position):
             rule = "mis-pairing/result-of-another-call"
-        elif earliest.get(key_call(asked), turn) < turn:
+        elif executed.name in names and earliest.get(key_call(asked), turn) < turn:  # else a stand-in that no agent asked for
             rule = "replay/stale-arguments-in-flat-list"
         yield cite(episode, rule, detail, turn=turn, position=position)
