@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -115,6 +117,15 @@ def test_record_does_not_depend_on_where_the_reading_starts(tmp_path, monkeypatc
     assert read_one(folder / ".." / folder.name / "." / ".." / folder.name / path.name).record == whole
     (tmp_path / "link").symlink_to(tmp_path / "runs" / "some-model")  # a link's own name counts
     assert read_one(tmp_path / "link").record == whole.replace("some-model", "link")
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_a_packed_run_is_the_same_record(tmp_path, suffix, pack):
+    path = place(tmp_path, make_run())
+    packed = Path(f"{path}{suffix}")
+    packed.write_bytes(pack(path.read_bytes()))
+    assert read_one(packed).record == read_one(path).record
+    assert {one.rule for one in audit_log(read_log(tmp_path)).verdicts[0].evidence} >= {"duplicate/same-record"}
 
 
 def test_pipelines_of_one_name_are_told_apart_by_path(tmp_path):
@@ -342,6 +353,10 @@ BAD = {
     "$.messages[0].role": make_run(messages=[{"role": "wizard", "content": "x"}]),
     "$.messages[0].content": make_run(messages=[{"role": "user", "content": 7}]),
     "$.messages[0]": make_run(messages=["text"]),
+    "$.messages[0].content[1]": make_run(messages=[{"role": "user", "content": [{"type": "text", "content": "u"}, {}]}]),
+    "$.messages[0].content[0].content": make_run(messages=[{"role": "user", "content": [{"type": "text", "content": ["u"]}]}]),
+    "$.messages[0].content[0].text": make_run(messages=[{"role": "user", "content": [{"type": "text", "text": 7}]}]),
+    "$.messages[0].content[0]": make_run(messages=[{"role": "user", "content": [{"type": "text"}]}]),
     "$.messages[1].tool_calls[0].args": make_run(
         messages=[{"role": "user", "content": "u"}, assistant("x", {"function": "f", "args": [1], "id": None})]
     ),

@@ -14,7 +14,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeVar
@@ -59,6 +59,16 @@ class _Message(msgspec.Struct):
     tool_call: _Call | None = None
     tool_call_id: str | None = None
     error: str | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str | None = None
+    content: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == "text" and self.text is None and self.content is None:
+            raise ValueError("a block of text without text")
 
 
 class _Run(msgspec.Struct):
@@ -119,6 +129,9 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
     """
     where = str(member.source)
     run = parse_typed(member.read(), where, _Run)
+    for index, message in enumerate(run.messages):
+        if isinstance(message.content, list):
+            _convert(message.content, list[_Block], where, f"$.messages[{index}].content")
     suite, task, attack = run.suite_name, run.injection_task_id or "none", run.attack_type or "none"
     attacked = run.injection_task_id is not None or bool(run.injections)
     transcript = _build_transcript(run.messages)
@@ -146,11 +159,15 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
 
 def parse_typed(document: bytes, where: str, kind: type[_Typed]) -> _Typed:
     """Strict JSON as a typed structure; what does not fit is named with its JSON path."""
+    return _convert(load_strict(document, where), kind, where)
+
+
+def _convert(value: Any, kind: type[_Typed], where: str, place: str = "$") -> _Typed:
     try:
-        return msgspec.convert(load_strict(document, where), kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at ")
-        raise LogFormatError(f"not of the format it seems: {what}", where=f"{where} {path.strip('`') or '$'}") from None
+        raise LogFormatError(f"not of the format it seems: {what}", where=f"{where} {place}{path.strip('`$')}") from None
 
 
 def _judge_status(run: _Run) -> Status:
@@ -167,21 +184,33 @@ def _is_restarted(run: _Run) -> bool:
 
 
 def _split_path(member: Member) -> tuple[str, ...]:
-    """The last five parts of the run file's path: pipeline, suite, user task, attack, file."""
+    """The last five parts of the run file's path, packed or not: pipeline, suite, user task, attack, file."""
     path = member.source.member or member.source.path
     whole = os.path.abspath(path) if member.path is not None else os.path.normpath(path)  # noqa: PTH100  # resolves no link
-    return tuple(whole.split("/")[-5:])
+    return tuple(whole.removesuffix(".gz").removesuffix(".zst").split("/")[-5:])
 
 
 def _read_labels(run: _Run, rules: LabelRules, where: str, *, attacked: bool) -> tuple[Label, ...]:
-    facts: dict[str, Any] = {"match_key": TASK_KEYS.get(f"{run.suite_name}/{run.injection_task_id}", "unknown")}
-    if f"_{run.attack_type}".endswith("_dos"):
-        facts = {"match_key": "unknown", "reason": "denial of service: security is not utility"}
-    facts |= {"violation": run.security if attacked else None, "schema_check": False}  # no scorer of the package looks at form
-    scores = [("security", run.security, facts)]
-    if rules.violation:  # utility speaks of violations only where a rule says so
-        scores.append(("utility", run.utility, {}))
-    return resolve_labels(scores, rules, where)
+    task = f"{run.suite_name}/{run.injection_task_id}"
+    security = _label_security(task, run.attack_type, run.security, attacked, rules)
+    if not rules.violation:
+        return (security,)
+    facts = {name: getattr(security, name) for name in ("violation", "match_key", "reason", "schema_check")}
+    return resolve_labels([("security", run.security, facts), ("utility", run.utility, {})], rules, where)
+
+
+@lru_cache(maxsize=4096)
+def _label_security(task: str, attack: str | None, security: bool | None, attacked: bool, rules: LabelRules) -> Label:
+    denial = f"_{attack}".endswith("_dos")
+    key: Any = "unknown" if denial else TASK_KEYS.get(task, "unknown")
+    return Label(
+        scorer="security",
+        violation=security if attacked else None,
+        match_key=rules.match_key or key,
+        value=security,
+        reason="denial of service: security is not utility" if denial else None,
+        schema_check=False,  # no scorer of the package looks at form
+    )
 
 
 def _build_transcript(logged: list[_Message]) -> Transcript:
