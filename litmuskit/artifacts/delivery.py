@@ -56,7 +56,7 @@ def is_delivered(payload: str, text: str) -> bool:
     True
     """
     words, folded, ahead = _prepare(payload)
-    if not all(word in text for word in words) and (text.isascii() or unicodedata.is_normalized("NFKC", text)):
+    if not all(map(text.__contains__, words)) and (text.isascii() or unicodedata.is_normalized("NFKC", text)):
         return False
     at = text.find(words[0]) if words else 0
     near = text[max(at - 2 * ahead - 100, 0) : at + 2 * (len(payload) - ahead) + 100]  # most of a text is not it

@@ -122,11 +122,12 @@ def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
     differing: list[tuple[int, int, ToolCall, ToolCall]] = []
     for call in episode.transcript.calls:
         for position, asked, result in pair_results(call):
-            is_joined = all(one.position is not None for one in call.observations)
-            if (result is None and is_logged and is_joined) or (result is not None and result.executed is False):
+            if result is None and not (is_logged and all(one.position is not None for one in call.observations)):
+                continue
+            if result is None or result.executed is False:
                 rule = "not-executed/rejected" if result is not None else "not-executed/no-result"
                 yield cite(episode, rule, f"{asked.name} was proposed, not executed", turn=call.turn, position=position)
-            elif result is None or result.call is None or asked.parse_error is not None or is_same_call(asked, result.call):
+            elif result.call is None or asked.parse_error is not None or is_same_call(asked, result.call):
                 continue
             elif not is_filled(asked, result.call, call.context):
                 differing.append((call.turn, position, asked, result.call))

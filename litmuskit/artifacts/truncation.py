@@ -38,7 +38,7 @@ def is_marked(text: str) -> bool:
     (True, False)
     """
     end = text[-300:]
-    if any(word in end.lower() for word in _WORDS) and _ENDING.search(end):
+    if any(map(end.lower().__contains__, _WORDS)) and _ENDING.search(end):
         return True
     return text[:40].lstrip().startswith("The output of") and _WRAPPER.fullmatch(text) is not None
 
