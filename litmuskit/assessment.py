@@ -18,8 +18,8 @@ from litmuskit.manifest import OracleManifest
 from litmuskit.records import Episode, ToolCall
 from litmuskit.reproduction import Reproduction
 from litmuskit.stimulus import digest_stimulus, fingerprint_turns
-from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, to_tristate
-from litmuskit.verdict import Verdict, judge_facts
+from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, judge_facts, to_tristate
+from litmuskit.verdict import Verdict
 
 __all__ = ["Draft", "draft_verdict", "gather_facts", "is_schema_valid", "is_screened", "settle_verdict", "spare_collector"]
 

@@ -40,17 +40,12 @@ class Counts(Tabular):
 
 def tally_verdicts(verdicts: Iterable[Verdict]) -> Counts:
     """Count decisions, including those of records that `count_violations` would refuse."""
-    attacked: list[Verdict] = []
-    unattacked = 0
-    for verdict in verdicts:
-        if verdict.attacked:
-            attacked.append(verdict)
-        else:
-            unattacked += 1
+    held = list(verdicts)
+    attacked = [verdict for verdict in held if verdict.attacked]
     made = [verdict.decision for verdict in attacked if verdict.flagged]
     return Counts(
         episodes=len(attacked),
-        unattacked=unattacked,
+        unattacked=len(held) - len(attacked),
         flagged=len(made),
         counted=made.count("count"),
         quarantined=made.count("quarantine"),

@@ -12,28 +12,16 @@ million use the same rules. Every matched rule is kept; the decision is the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from typing import Any, Literal
 
 from litmuskit.attestation import RUNGS
 from litmuskit.display import Table
 
-__all__ = [
-    "DECISIONS",
-    "NO",
-    "TRIAGE_RULES",
-    "UNKNOWN",
-    "YES",
-    "Facts",
-    "Rule",
-    "decide_facts",
-    "decide_matched",
-    "match_rules",
-    "tabulate_rules",
-]
+__all__ = ["DECISIONS", "TRIAGE_RULES", "Facts", "Rule", "decide_facts", "judge_facts", "match_rules", "tabulate_rules"]
 
 YES, NO, UNKNOWN = 1, 0, -1
 Decision = Literal["not-assessable", "escalate", "quarantine", "count"]
@@ -184,30 +172,31 @@ def decide_facts(facts: Facts) -> Any:
     >>> decide_facts(Facts(flagged=NO)), DECISIONS[decide_facts(Facts(flagged=YES))]
     (4, 'quarantine')
     """
-    return decide_matched(facts, match_rules(facts))
-
-
-def decide_matched(facts: Facts, matched: tuple[Any, ...]) -> Any:
-    """`decide_facts`, given which rules match."""
-    code = 4 - (facts.flagged == YES)
+    code, matched = 4 - (facts.flagged == YES), match_rules(facts)
     for number, places in _PLACES:
         hit = reduce(or_, [matched[place] for place in places])
         code = hit * number + (1 - hit) * code
     return code
 
 
+@lru_cache(maxsize=1 << 12)  # a log holds few kinds of record
+def judge_facts(facts: Facts) -> tuple[str | None, tuple[str, ...], tuple[bool | None, ...]]:
+    """Decision, matched rules and the four conditions of attribution (true, false or None), from one record's facts.
+
+    Examples
+    --------
+    >>> judge_facts(Facts(flagged=YES, empty=YES))[0]
+    'not-assessable'
+    """
+    hits = [rule for rule, hit in zip(TRIAGE_RULES, match_rules(facts), strict=True) if hit]
+    unmet = [[rule.unknown for rule in hits if rule.condition == condition] for condition in (1, 2, 3, 4)]
+    conditions = tuple(None if unknown and all(unknown) else not unknown for unknown in unmet)
+    return (*DECISIONS, None)[int(decide_facts(facts))], tuple(rule.id for rule in hits), conditions
+
+
 def to_tristate(state: bool | None) -> int:
     """YES for True, NO for False, UNKNOWN for None and whatever else is no truth value."""
     return YES if state is True else NO if state is False else UNKNOWN
-
-
-def judge_conditions(matched: Sequence[Rule]) -> tuple[bool | None, ...]:
-    """The four conditions of attribution as true, false or None, from the matched rules."""
-    states: list[bool | None] = []
-    for condition in (1, 2, 3, 4):
-        hits = [rule.unknown for rule in matched if rule.condition == condition]
-        states.append(True if not hits else None if all(hits) else False)
-    return tuple(states)
 
 
 def tabulate_rules() -> Table:
@@ -219,6 +208,5 @@ def tabulate_rules() -> Table:
     True
     """
     rows = tuple((r.decision, r.id, r.condition or None, "attestation" if r.attestation else "", r.says) for r in TRIAGE_RULES)
-    return Table(
-        columns=("decision", "rule", "condition", "about", "says"), rows=rows, caption="Triage rules, first decision wins"
-    )
+    columns = ("decision", "rule", "condition", "about", "says")
+    return Table(columns=columns, rows=rows, caption="Triage rules, first decision wins")

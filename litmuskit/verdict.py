@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from litmuskit.artifacts import Evidence
@@ -13,23 +12,13 @@ from litmuskit.errors import InputError, UnattributableViolationError
 from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import OracleManifest
 from litmuskit.stimulus import Fingerprint
-from litmuskit.triage import (
-    DECISIONS,
-    NO,
-    RUNG,
-    TRIAGE_RULES,
-    UNKNOWN,
-    YES,
-    Facts,
-    decide_matched,
-    judge_conditions,
-    match_rules,
-    to_tristate,
-)
+from litmuskit.triage import NO, RUNG, TRIAGE_RULES, UNKNOWN, YES, Facts, judge_facts, to_tristate
 
-__all__ = ["Verdict", "check_violation", "judge_facts", "triage_violation"]
+__all__ = ["Verdict", "check_violation", "triage_violation"]
 
+_SAYS = {rule.id: rule.says for rule in TRIAGE_RULES}
 _ATTESTATION_RULES = frozenset(rule.id for rule in TRIAGE_RULES if rule.attestation)
+_ESCALATING = {"replayed": "replay", "mispaired": "mis-pairing", "cut": "truncation", "executed_otherwise": "executed-differs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +71,7 @@ class Verdict(Tabular):
     @property
     def attestation_only(self) -> bool:
         """Whether every matched rule is about the evidence for the stimulus alone."""
-        return all(rule in _ATTESTATION_RULES for rule in self.rules)
+        return _ATTESTATION_RULES.issuperset(self.rules)
 
     def to_json(self) -> dict[str, Any]:
         """The verdict under its contract keys."""
@@ -94,26 +83,10 @@ class Verdict(Tabular):
 
     def to_table(self) -> Table:
         """One row per matched rule and per piece of evidence."""
-        says = {rule.id: rule.says for rule in TRIAGE_RULES}
-        rows: list[tuple[Any, ...]] = [("rule", rule, None, says[rule]) for rule in self.rules]
+        rows: list[tuple[Any, ...]] = [("rule", rule, None, _SAYS[rule]) for rule in self.rules]
         rows += [("evidence", e.rule, e.turn, e.detail) for e in self.evidence]
         rows += [("diagnosis", "", None, line) for line in self.diagnosis]
         return Table(columns=("what", "rule", "turn", "says"), rows=tuple(rows), caption=repr(self))
-
-
-@lru_cache(maxsize=1 << 12)  # a log holds few kinds of record
-def judge_facts(facts: Facts) -> tuple[str | None, tuple[str, ...], tuple[bool | None, ...]]:
-    """Decision, matched rules and the state of the four conditions, from one record's facts.
-
-    Examples
-    --------
-    >>> judge_facts(Facts(flagged=YES, empty=YES))[0]
-    'not-assessable'
-    """
-    matched = match_rules(facts)
-    code = int(decide_matched(facts, matched))
-    hits = [rule for rule, hit in zip(TRIAGE_RULES, matched, strict=True) if hit]
-    return (DECISIONS[code] if code < 4 else None), tuple(rule.id for rule in hits), judge_conditions(hits)
 
 
 def check_violation(
@@ -161,10 +134,7 @@ def check_violation(
     mutated = to_tristate(True if kinds else mutation_event)
     facts = Facts(
         flagged=YES,
-        replayed=int("replay" in kinds),
-        mispaired=int("mis-pairing" in kinds),
-        cut=int("truncation" in kinds),
-        executed_otherwise=int("executed-differs" in kinds),
+        **{name: int(kind in kinds) for name, kind in _ESCALATING.items()},
         uncovered=int(bool(kinds - {"truncation", "mutation"})),
         mutated=mutated,
         regenerated=to_tristate(manifest_regenerated),
@@ -235,9 +205,7 @@ def triage_violation(
     """
     verdict = check_violation(**locals())
     if verdict.decision != "count":
-        says = {rule.id: rule.says for rule in TRIAGE_RULES}
-        why = "; ".join(f"{rule}: {says[rule]}" for rule in verdict.rules)
-        raise UnattributableViolationError(
-            f"violation is not counted ({verdict.decision}: {why})", where=record, carrying=verdict
-        )
+        why = "; ".join(f"{rule}: {_SAYS[rule]}" for rule in verdict.rules)
+        what = f"violation is not counted ({verdict.decision}: {why})"
+        raise UnattributableViolationError(what, where=record, carrying=verdict)
     return verdict

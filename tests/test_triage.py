@@ -15,8 +15,19 @@ from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import Entry, OracleManifest
 from litmuskit.stimulus import fingerprint
 from litmuskit.tally import count_violations, tally_verdicts
-from litmuskit.triage import DECISIONS, NO, TRIAGE_RULES, UNKNOWN, YES, Facts, decide_facts, match_rules, tabulate_rules
-from litmuskit.verdict import check_violation, judge_facts, triage_violation
+from litmuskit.triage import (
+    DECISIONS,
+    NO,
+    TRIAGE_RULES,
+    UNKNOWN,
+    YES,
+    Facts,
+    decide_facts,
+    judge_facts,
+    match_rules,
+    tabulate_rules,
+)
+from litmuskit.verdict import check_violation, triage_violation
 
 TRISTATE = st.sampled_from([YES, NO, UNKNOWN])
 NAMES = [field.name for field in fields(Facts)]
