@@ -279,6 +279,57 @@ def test_several_faults_at_several_turns_among_parallel_calls(tmp_path: Path) ->
     assert {kind for kind, _, _ in found} == {"replay", "truncation", "mis-pairing"}
 
 
+def interleave(*samples: dict[str, Any]) -> dict[str, Any]:
+    """One sample in whose one span several conversations run side by side, a step of each in turn."""
+    whole, pool, events = copy.deepcopy(samples[0]), [], []
+    for number, sample in enumerate(samples):
+        text, base = json.dumps(sample), len(pool)
+        for ident in ("m-", "c1", "c2"):
+            text = text.replace(f'"{ident}', f'"{number}{ident}')
+        named = json.loads(text)
+        for event in named["events"]:
+            if event["event"] == "model":
+                event["input_refs"] = [[base, base + event["input_refs"][0][1]]]
+        pool += named["events_data"]["messages"]
+        events.append(named["events"][1:])
+    whole["events"] = [whole["events"][0], *(event for step in zip(*events, strict=True) for event in step)]
+    return {**whole, "events_data": {"messages": pool}}
+
+
+def test_conversations_side_by_side_in_one_span_are_kept_apart(tmp_path: Path) -> None:
+    (episode,) = read(write_eval(tmp_path / "a.eval", interleave(SIMPLE, SIMPLE, SIMPLE)))
+    told = [[(o.position, o.raw, o.delivered) for o in call.observations] for call in episode.transcript.calls]
+    assert told == [[(0, "one", "one")]] * 3 + [[(0, "two", "two")]] * 3 + [[]] * 3
+    assert find_artifacts(episode) == ()
+
+
+def test_branches_that_end_alike_withhold_nothing(tmp_path: Path) -> None:
+    turns = [([make_call("c1", path="a")], ["one"]), ([make_call("c2", path="b")], ["two"])]
+    ended = make_sample(turns)
+    ended["events"] = ended["events"][:-1]
+    for refs, event in zip(([[0, 2]], [[0, 5]]), [e for e in ended["events"] if e["event"] == "model"], strict=True):
+        event["input_refs"] = refs
+    ended["events_data"]["messages"].insert(4, {"id": "m-go", "role": "user", "content": "go on"})
+    branches = interleave(ended, ended)
+    order = [branches["events"][n] for n in (0, 1, 3, 5, 7, 2, 4, 6, 8)]
+    (episode,) = read(write_eval(tmp_path / "a.eval", {**branches, "events": order, "messages": []}))
+    assert len(episode.transcript.calls) == 4
+    assert find_artifacts(episode) == ()
+
+
+def test_a_reference_that_the_agent_wrote_into_arguments_is_what_was_executed(tmp_path: Path) -> None:
+    spoofed = make_sample([([make_call("c1", to=f"attachment://{HASH}", body=[LONG, {"x": LONG}])], ["sent"])])
+    moved = {"to": f"attachment://{HASH}", "body": [f"attachment://{HASH}", {"x": f"attachment://{HASH}"}]}
+    (episode,) = read(write_eval(tmp_path / "a.eval", change_events(spoofed, "tool", arguments=moved)))
+    asked, executed = episode.transcript.calls[0].proposed.tool_calls[0], episode.transcript.calls[0].observations[0].call
+    assert asked.arguments == executed.arguments == {"to": f"attachment://{HASH}", "body": [LONG, {"x": LONG}]}
+    other = {**moved, "to": "attachment://" + "f" * 32}
+    spoofed["attachments"]["f" * 32] = "elsewhere"
+    (episode,) = read(write_eval(tmp_path / "b.eval", change_events(spoofed, "tool", arguments=other)))
+    assert episode.transcript.calls[0].observations[0].call.arguments["to"] == "elsewhere"
+    assert {one.kind for one in find_artifacts(episode)} == {"executed-differs"}
+
+
 def test_a_handoff_shows_its_own_call_while_the_others_still_run(tmp_path: Path) -> None:
     whole = make_sample([([make_call("c1", "transfer_to_b"), make_call("c2", path="b")], ["moved", "two"])])
     pool, events = whole["events_data"]["messages"], whole["events"]

@@ -95,8 +95,15 @@ def _find_continuation(episode: Episode, turn: int, known: tuple[Message, ...]) 
     for call in episode.transcript.calls[turn:] if known else ():
         given = episode.transcript.expand(call.delivered) or ()
         if given and given[0] == known[0]:
-            return call.turn if given[-1] == known[-1] or (known[-1].role == "tool" and known[-1] in given) else None
+            ends = _read_end(given) == _read_end(known) or (known[-1].role == "tool" and known[-1] in given)
+            return call.turn if ends else None
     return None
+
+
+def _read_end(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """From the agent's last message on: what else one conversation ends on, another may."""
+    said = (place for place in range(len(messages) - 1, -1, -1) if messages[place].role == "assistant")
+    return messages[next(said, 0) :]
 
 
 def _compare_calls(

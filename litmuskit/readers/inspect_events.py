@@ -7,7 +7,7 @@ recur, in order. A sub-agent's model calls are turns as well, in the order of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from litmuskit.errors import LogFormatError
@@ -68,8 +68,10 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
         if turn.said is not None:
             proposed = pool.read(turn.said)
             replies = pool.list_replies(later[number - 1], turn.said.id) if proposed.tool_calls else []
+            if not replies and turn.tools:
+                replies = pool.list_replies(_find_view(turns[number:], pool.find(turn.said)), turn.said.id)
             if replies or turn.tools:
-                observations = tuple(_observe(turn, proposed.tool_calls, replies, texts))
+                observations = _observe(turn, proposed.tool_calls, replies, texts)
         calls.append(
             ModelCall(
                 turn=number,
@@ -116,19 +118,22 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     turns: list[_Turn] = []
     declared: list[Event] = []
     spans, last, live = dict[str | None, str | None](), dict[str | None, _Turn](), dict[str | None, str | None]()
+    asked = dict[tuple[str | None, str | None], _Turn]()  # the turns whose calls are open
     steps, compacted = list[str | None](["agent"]), False
     for event in events:
         kind, span = event.event, event.span_id
         if kind == "model":
             if (scope := spans.get(span, steps[-1])) == "agent" or (scope == "tool" and event.tools):
-                last[span] = _read_turn(event, pool, len(turns) + 1, live.pop(span, None))
-                turns.append(last[span])
+                turn = last[span] = _read_turn(event, pool, len(turns) + 1, live.pop(span, None))
+                turns.append(turn)
+                for call in (turn.said and turn.said.tool_calls) or ():
+                    asked[span, call.id] = turn
                 if compacted:
                     declared.append(Event(kind="late-edit", turn=len(turns), detail="the harness compacted the history"))
                 compacted = False
         elif kind == "tool":
-            if span in last and spans.get(span, steps[-1]) != "judge":
-                last[span].tools.append((event.id, event))
+            if span in last and spans.get(span, steps[-1]) != "judge":  # conversations side by side may share a span
+                asked.pop((span, event.id), last[span]).tools.append((event.id, event))
         elif kind == "span_end" or kind == "state" or kind == "store":  # noqa: PLR1714  # the most frequent, in a tight loop
             continue
         elif kind in {"span_begin", "step"}:
@@ -173,6 +178,12 @@ def _list_later(turns: Sequence[_Turn], final: Ranges) -> list[Ranges]:
     return later[::-1]
 
 
+def _find_view(turns: Sequence[_Turn], index: int | None) -> Ranges:
+    """What was shown to the first of ``turns`` that was shown the message at ``index``."""
+    held = (turn.ranges for turn in turns if index is not None and any(start <= index < stop for start, stop in turn.ranges))
+    return next(held, ())
+
+
 def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ranges | None:
     """The message list after the last turn; None where it does not continue what the agent was shown."""
     refs = pool.check(sample.message_refs, "message list")
@@ -185,25 +196,22 @@ def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ra
 
 def _observe(
     turn: _Turn, calls: Sequence[ToolCall], replies: Sequence[tuple[str | None, Message]], texts: Texts
-) -> Iterator[Observation]:
-    events, strays = _join(calls, turn.tools)
+) -> tuple[Observation, ...]:
+    tools = turn.tools
+    if len(calls) == len(tools) == len(replies) == 1 and calls[0].id == tools[0][0] == replies[0][0]:  # nearly every turn
+        return (_read_observation(0, calls[0], tools[0][1], replies[0][1], turn, texts),)
+    events, strays = _join(calls, tools)
     shown, lost = _join(calls, replies)
-    for position, call in enumerate(calls):
-        event, message = events.get(position), shown.get(position)
-        if event is not None or message is not None:
-            yield _read_observation(position, call, event, message, turn, texts)
-    for event in strays:
-        yield _read_observation(None, None, event, None, turn, texts)
-    for message in lost:
-        yield _read_observation(None, None, None, message, turn, texts)
+    joined = [(place, call, events.get(place), shown.get(place)) for place, call in enumerate(calls)]
+    found = [_read_observation(*one, turn, texts) for one in joined if one[2:] != (None, None)]
+    found += [_read_observation(None, None, event, None, turn, texts) for event in strays]
+    return (*found, *(_read_observation(None, None, None, message, turn, texts) for message in lost))
 
 
 def _join(calls: Sequence[ToolCall], items: Sequence[tuple[str | None, Any]]) -> tuple[dict[int, Any], list[Any]]:
     """Items by the position of the first open call of their id; those that answer none."""
     placed: dict[int, Any] = {}
     strays: list[Any] = []
-    if len(items) == len(calls) == 1 and items[0][0] == calls[0].id:  # what nearly every turn is
-        return {0: items[0][1]}, strays
     for ident, item in items:
         for position, call in enumerate(calls):
             if position not in placed and (ident is None or ident == call.id):
@@ -225,7 +233,8 @@ def _read_observation(
     if ran is None and call and event.arguments == call.arguments and event.function == call.name:
         ran = call
     elif ran is None:
-        ran = ToolCall(name=str(event.function), arguments=texts.resolve(event.arguments) or {}, id=event.id)
+        arguments = _resolve_beside(event.arguments, call and call.arguments, texts)
+        ran = ToolCall(name=str(event.function), arguments=arguments or {}, id=event.id)
     refused = failed is not None and dig(failed, "type") in {"parsing", "approval"}
     executed = None if event.result is None else not refused
     return Observation(
@@ -237,6 +246,15 @@ def _read_observation(
         error=None if failed is None else read_error(failed),
         truncation=None if cut is None else Truncation(raw_size=cut[0], cap=cut[1]),
     )
+
+
+def _resolve_beside(value: Any, proposed: Any, texts: Texts) -> Any:
+    """Arguments as executed; a reference that stands in the proposal as well is one that the agent wrote."""
+    if isinstance(value, dict) and isinstance(proposed, dict):
+        return {key: _resolve_beside(item, proposed.get(key), texts) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(proposed, list) and len(value) == len(proposed):
+        return [_resolve_beside(*pair, texts) for pair in zip(value, proposed, strict=True)]
+    return value if value == proposed else texts.resolve(value)
 
 
 def _read_result(result: Any, shown: Any, texts: Texts) -> str | None:

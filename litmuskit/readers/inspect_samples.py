@@ -165,22 +165,26 @@ class Texts:
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message as the model was shown it."""
-        content, calls = logged.content, logged.tool_calls or ()
-        reply_to = None if isinstance(logged.tool_call_id, list) else logged.tool_call_id
+        content, calls = logged.content, logged.tool_calls
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self.resolve_text(content, (logged.id, reply_to, logged.role))
-        elif content is not None:  # only then does Inspect move long arguments to the attachments
-            content = self.resolve(content, logged.id, reply_to, logged.role)
-            calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
-        error = logged.error or logged.tool_error
-        return Message(
-            role=logged.role,
-            content=content,
-            tool_calls=tuple([call.to_record() for call in calls]) if calls else (),
-            tool_call_id=reply_to,
-            error=read_error(error) if error is not None and logged.role == "tool" else None,
-        )
+                content = self.resolve_text(content, _list_owners(logged))
+        elif content is not None:
+            content = self.resolve(content, *_list_owners(logged))
+            if calls:  # only then does Inspect move long arguments to the attachments
+                calls = [msgspec.structs.replace(call, arguments=self.resolve(call.arguments)) for call in calls]
+        if logged.role == "tool":
+            error, reply_to = logged.error or logged.tool_error, logged.tool_call_id
+            reply_to, error = reply_to if isinstance(reply_to, str) else None, None if error is None else read_error(error)
+            return Message(role="tool", content=content, tool_call_id=reply_to, error=error)
+        told = tuple([call.to_record() for call in calls]) if calls else ()
+        return Message(role=logged.role, content=content, tool_calls=told)
+
+
+def _list_owners(logged: LoggedMessage) -> tuple[Any, ...]:
+    """Who may have written the text of a message."""
+    asked = logged.tool_call_id
+    return (logged.id, *(asked if isinstance(asked, list) else (asked,)), logged.role)
 
 
 def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
@@ -207,7 +211,7 @@ class MessagePool:
         self.shown = [texts.read(logged) for logged in self.logged]
         self.latest = {_identify(logged): index for index, logged in enumerate(self.logged)}
 
-    def _find(self, logged: LoggedMessage) -> int | None:
+    def find(self, logged: LoggedMessage) -> int | None:
         """Where an equal message stands, if it is the latest of its id; its text may have moved to the attachments."""
         index = self.latest.get(_identify(logged))
         if index is None or self.logged[index] == logged:
@@ -218,7 +222,7 @@ class MessagePool:
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message that may stand in the pool."""
-        index = self._find(logged)
+        index = self.find(logged)
         return self.texts.read(logged) if index is None else self.shown[index]
 
     def add(self, messages: Iterable[LoggedMessage]) -> Ranges:
@@ -226,7 +230,7 @@ class MessagePool:
         ranges: list[tuple[int, int]] = []
         start = stop = 0
         for logged in messages:
-            index = self._find(logged)
+            index = self.find(logged)
             if index is None:
                 index = self.latest[_identify(logged)] = len(self.logged)
                 self.logged.append(logged)
