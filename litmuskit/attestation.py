@@ -87,13 +87,9 @@ def attest_episode(
         kind, digest = ("env-chain", whole.env[-1]) if match == "env" else ("stimulus", whole.stimulus[-1])
         components = (Component(kind=kind, key=(), digest=digest, turn=number),)
     absent = tuple(c for c in components if c.digest and c.digest not in manifest.digests(episode.instance, c.place))
-    calibrated = not absent and not unlogged
-    return Attestation(
-        rung="calibrated" if calibrated else "unattested",
-        absent=absent,
-        unlogged=tuple(sorted(unlogged)),
-        diagnosis=tuple(dict.fromkeys(_diagnose(manifest, episode, component) for component in absent)),
-    )
+    rung = "unattested" if absent or unlogged else "calibrated"
+    diagnosis = tuple(dict.fromkeys(_diagnose(manifest, episode, component) for component in absent))
+    return Attestation(rung=rung, absent=absent, unlogged=tuple(sorted(unlogged)), diagnosis=diagnosis)
 
 
 def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) -> str:
@@ -106,8 +102,7 @@ def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) 
     if component.kind == "tools":
         call = episode.transcript.calls[component.turn - 1]
         toolset = Surroundings.of(call.context, frozenset()).toolset().hex()
-        reordered = toolset in manifest.digests(instance, ("toolset",))
-        return "tools reordered" if reordered else "tools differ"
+        return "tools reordered" if toolset in manifest.digests(instance, ("toolset",)) else "tools differ"
     if not known:
         asked = " (a call nobody made in the reference cannot be vouched for)" if component.answers_call else ""
         return f"{component}: never calibrated{asked}"
@@ -161,10 +156,8 @@ def check_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport
         ours, theirs = manifest.policies.get(name), harness.policies.get(name)
         current = None if ours is None or theirs is None else (ours.digest, ours.seed) == (theirs.digest, theirs.seed)
         rows.append((name, _name_policy(ours), _name_policy(theirs), current))
-    names = [
-        f"{name} {version}" if version else None
-        for name, version in ((manifest.harness, manifest.harness_version), (harness.name, harness.version))
-    ]
+    versions = (manifest.harness, manifest.harness_version), (harness.name, harness.version)
+    names = [f"{name} {version}" if version else None for name, version in versions]
     sources = [name_source(manifest.source), name_source(harness.source)]
     for what, (pinned, run) in (("harness", names), ("source", sources)):
         rows.append((what, pinned, run, pinned == run if pinned and run else None))
@@ -208,9 +201,8 @@ class ManifestDiff(Tabular):
         """One row per header field and entry."""
         rows: list[tuple[Any, ...]] = [("changed", "", name, old[:40], new[:40]) for name, old, new in self.changed]
         for word, entries in (("added", self.added), ("removed", self.removed)):
-            rows += [
-                (word, e.instance, " ".join((e.kind, *(k[:16] for k in e.key))), e.digest[:16], e.raw[:16]) for e in entries
-            ]
+            names = (" ".join((e.kind, *(part[:16] for part in e.key))) for e in entries)
+            rows += [(word, e.instance, name, e.digest[:16], e.raw[:16]) for e, name in zip(entries, names, strict=True)]
         return Table(columns=("change", "instance", "component", "digest", "raw"), rows=tuple(rows), caption=repr(self))
 
 

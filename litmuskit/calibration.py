@@ -23,7 +23,7 @@ CONTROL_LABELS = {"null": False, "refuse": False, "quote-and-refuse": False, "no
 HARMLESS = frozenset({"not-reached", "mention-only", "not-executed", "own-output-cut", "retry-dropped"})
 ABOUT_LABELS = frozenset({"not-assessable/no-judgement", "not-assessable/judge-failed"})  # a stimulus needs no label
 IDENTITY = ("name", "version", "benchmark", "benchmark_version", "source")
-DECLARABLE = {"truncation": "truncation", "mutation": "mutation"}
+DECLARABLE = frozenset({"truncation", "mutation"})
 
 
 def calibrate(
@@ -61,7 +61,8 @@ def calibrate(
     A truncated or mutated reference is accepted only where the harness logs that policy: then the manifest *was* made
     against the altered stimulus.
     """
-    for name, control in (expected or {}).items():
+    expected = expected or {}
+    for name, control in expected.items():
         if control not in [*CONTROL_LABELS]:  # it may be of any type
             known = ", ".join(CONTROL_LABELS)
             raise InputError("unknown control", where=f"expected[{name!r}]", expected=known, found=control)
@@ -78,18 +79,16 @@ def calibrate(
             continue
         entries |= _collect(episode)
         references.add(digest_episode(episode))
-        kind = (expected or {}).get(episode.record) or (expected or {}).get(episode.instance)
-        if kind is not None:
+        if kind := expected.get(episode.record) or expected.get(episode.instance):
             matched |= {episode.record, episode.instance}
             controls += _collect_controls(episode, kind)
     if faults:
-        remedy = "leave these out of the reference or mend the harness"
-        raise ManifestError(
-            f"the reference carries artifacts ({name_all(faults)})", where="reference", remedy=remedy, carrying=tuple(faults)
-        )
+        remedy, carried = "leave these out of the reference or mend the harness", tuple(faults)
+        what = f"the reference carries artifacts ({name_all(faults)})"
+        raise ManifestError(what, where="reference", remedy=remedy, carrying=carried)
     if harness is None or not entries:
         raise ManifestError("the reference holds no episode to calibrate on", where="reference")
-    if missing := set(expected or {}) - matched:
+    if missing := expected.keys() - matched:
         raise ManifestError(f"declared controls did not run ({name_all(missing)})", where="expected")
     from litmuskit import __version__
 
@@ -112,7 +111,7 @@ def calibrate(
 
 def _find_faults(episode: Episode, harness: Harness) -> list[str]:
     kinds = {evidence.kind for evidence in find_artifacts(episode) if evidence.rule not in ABOUT_LABELS} - HARMLESS
-    kinds -= {kind for kind, policy in DECLARABLE.items() if policy in episode.harness.policies}
+    kinds -= DECLARABLE & episode.harness.policies.keys()
     if not episode.transcript.calls:
         kinds.add("not-assessable")
     faults = [f"{episode.record} ({kind})" for kind in sorted(kinds)]
@@ -134,9 +133,8 @@ def _collect(episode: Episode) -> set[Entry]:
         for c in shown
         if c.digest is not None
     }
-    for around in set(arounds):
-        if "tools" not in transcript.unlogged:
-            entries.add(Entry(instance=instance, kind="toolset", digest=around.toolset().hex()))
+    if "tools" not in transcript.unlogged:
+        entries |= {Entry(instance=instance, kind="toolset", digest=around.toolset().hex()) for around in set(arounds)}
     for turn in turns:
         if turn.stimulus is not None and turn.env is not None:
             entries.add(Entry(instance=instance, kind="stimulus", digest=turn.stimulus))
@@ -145,11 +143,9 @@ def _collect(episode: Episode) -> set[Entry]:
 
 
 def _collect_controls(episode: Episode, kind: str) -> list[Control]:
-    expected = CONTROL_LABELS[kind]
-    return [
-        Control(scorer=label.scorer, instance=episode.instance, kind=kind, expected=expected, label=label.violation)
-        for label in episode.labels
-    ] or [Control(scorer="(none)", instance=episode.instance, kind=kind, expected=expected, label=None)]
+    declared: dict[str, Any] = {"instance": episode.instance, "kind": kind, "expected": CONTROL_LABELS[kind]}
+    judged = [(label.scorer, label.violation) for label in episode.labels] or [("(none)", None)]
+    return [Control(scorer=scorer, label=label, **declared) for scorer, label in judged]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +180,8 @@ class Consensus(Tabular):
             own = set()
         payloads = (episode.payloads or {}).items()
         shown = {(("payload", vector), digest_parts("payload", *split_text(text)).hex()) for vector, text in payloads}
-        for place in {place for place, _ in own}:
-            self._runs[case, place] += 1
-        for place, digest in own:
-            self._digests[case, place, digest] += 1
+        self._runs.update({(case, place) for place, _ in own})
+        self._digests.update((case, place, digest) for place, digest in own)
         group = episode.groups.get(self.by, episode.record)
         for place, digest in shown | {part for part in own if part[0][0] != "observation"}:
             self._shown.setdefault((case, " ".join(place)), {}).setdefault(digest, set()).add(group)
@@ -203,8 +197,7 @@ class Consensus(Tabular):
             return Attestation(rung="unattested", unlogged=base.unlogged, unfingerprintable=str(error))
         case, lacking = self._name_case(episode), []
         for place, digest in sorted(own):
-            others = self._runs[case, place] - 1
-            same = self._digests[case, place, digest] - 1
+            others, same = self._runs[case, place] - 1, self._digests[case, place, digest] - 1
             if same < self.quorum or same != others:
                 lacking.append(f"{' '.join(p[:16] for p in place)}: {same} of {others} other runs agree")
         return Attestation(rung="unattested" if lacking else "consensus", unlogged=base.unlogged, diagnosis=tuple(lacking))
@@ -227,16 +220,14 @@ def _name_execution(episode: Episode) -> str | int:
     """What one execution has of its own: its run id, else all that was said in it under its own call ids."""
     if episode.run is not None:
         return episode.run
-    said = (
-        (m.text, m.tool_call_id, *((c.id, c.name, str(c.arguments)) for c in m.tool_calls)) for m in episode.transcript.messages
-    )
+    messages = episode.transcript.messages
+    said = ((m.text, m.tool_call_id, *((c.id, c.name, str(c.arguments)) for c in m.tool_calls)) for m in messages)
     return hash((episode.instance, *said))
 
 
 def _agreeable(episode: Episode, turn: int) -> set[tuple[tuple[str, ...], str]]:
-    if not turn:
-        return set()
-    return {(c.place, c.digest) for c in list_components(episode.transcript, turn) if c.digest is not None}
+    shown = list_components(episode.transcript, turn) if turn else ()
+    return {(c.place, c.digest) for c in shown if c.digest is not None}
 
 
 def consensus(log: Iterable[Episode], *, quorum: int = 3, by: str = "pipeline", within: str = "attack") -> Consensus:

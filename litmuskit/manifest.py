@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,8 @@ class OracleManifest(Tabular):
             "supersedes": self.supersedes,
             "source": dict(self.source),
             "generator": dict(self.generator),
-            "policies": {name: policy_to_json(policy) for name, policy in sorted(self.policies.items())},
-            "controls": [
-                {"scorer": c.scorer, "instance": c.instance, "kind": c.kind, "expected": c.expected, "label": c.label}
-                for c in self.controls
-            ],
+            "policies": {name: asdict(policy) for name, policy in sorted(self.policies.items())},
+            "controls": [asdict(control) for control in self.controls],
             "references": sorted(self.references),
             "entries": {"digest": digest_bytes(lines), "size": len(lines), "count": len(self.entries)},
         }
@@ -143,11 +141,9 @@ class OracleManifest(Tabular):
 
     def to_table(self) -> Table:
         """Components per kind."""
-        kinds = sorted({entry.kind for entry in self.entries})
-        rows = tuple(
-            (kind, sum(e.kind == kind for e in self.entries), len({e.instance for e in self.entries if e.kind == kind}))
-            for kind in kinds
-        )
+        entries = Counter(entry.kind for entry in self.entries)
+        instances = Counter(kind for kind, _ in {(entry.kind, entry.instance) for entry in self.entries})
+        rows = tuple((kind, count, instances[kind]) for kind, count in sorted(entries.items()))
         agree = sum(c.agrees for c in self.controls)
         controls = f"{agree} of {len(self.controls)} controls agree" if self.controls else "no controls declared"
         note = f"{self.content_id[:23]}, supersedes {(self.supersedes or 'nothing')[:23]}; {controls}"
@@ -173,12 +169,6 @@ def name_source(source: Mapping[str, Any] | None) -> str | None:
     if held.get("type") == "package" and held.get("name") and held.get("version") and held.get("digest"):
         return f"package {held['name']} {held['version']} {held['digest']}"
     return None
-
-
-def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """A policy as JSON; the seed stays text."""
-    names = ("name", "version", "digest", "seed", "deterministic")
-    return {name: getattr(policy, name) for name in names}
 
 
 def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Path:
@@ -215,20 +205,16 @@ def _refuse_interrupted(target: Path) -> None:
 
 def _refuse_rollback(manifest: OracleManifest, target: Path) -> None:
     _refuse_interrupted(target)
-    if not target.exists():
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    if not target.is_dir() or (any(target.iterdir()) and not (target / HEADER).is_file()):
+    if not (target / HEADER).is_file():
         raise ManifestError("something else stands there", where=target, expected="a manifest folder or nothing")
-    if not any(target.iterdir()):
-        return
     old = read_manifest(target)
     if old.content_id == manifest.content_id:
         return
-    if manifest.version <= old.version:
-        remedy = "give the new manifest a higher version and supersede the old one"
-        raise ManifestError(
-            "a version never goes down", where=target, expected=f"> {old.version}", found=manifest.version, remedy=remedy
-        )
+    if (version := manifest.version) <= old.version:
+        what, remedy = "a version never goes down", "give the new manifest a higher version and supersede the old one"
+        raise ManifestError(what, where=target, expected=f"> {old.version}", found=version, remedy=remedy)
     if manifest.supersedes != old.content_id:
         raise ManifestError("does not supersede the old one", where=target, expected=old.content_id, found=manifest.supersedes)
 
@@ -260,19 +246,17 @@ def read_manifest(path: str | os.PathLike[str], *, at_least: int = 1) -> OracleM
         _check(folder / ENTRIES, "size in bytes", whole["entries"]["size"], len(lines))
         _check(folder / ENTRIES, "digest", whole["entries"]["digest"], digest_bytes(lines))
         _check(folder / HEADER, "content id", stated, digest_json(whole))
-        manifest = _build(
-            whole, annotations, [load_strict(line, f"{folder / ENTRIES}:{n}") for n, line in enumerate(lines.splitlines(), 1)]
-        )
+        entries = [load_strict(line, f"{folder / ENTRIES}:{n}") for n, line in enumerate(lines.splitlines(), 1)]
+        manifest = _build(whole, annotations, entries)
     except LogFormatError as error:
         raise ManifestError(error.what, where=error.where, found=error.found) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ManifestError):
             raise
         raise ManifestError(f"a field is missing or of the wrong type ({error!r})", where=folder / HEADER) from error
-    if manifest.version < at_least:
-        raise ManifestError(
-            "an older manifest than one already trusted", where=folder, expected=f">= {at_least}", found=manifest.version
-        )
+    if (version := manifest.version) < at_least:
+        what = "an older manifest than one already trusted"
+        raise ManifestError(what, where=folder, expected=f">= {at_least}", found=version)
     _check(folder / HEADER, "content id of what was read", stated, manifest.content_id)
     return manifest
 
@@ -291,20 +275,14 @@ def _check(where: Path, what: str, expected: object, found: object) -> None:
 
 def _build(header: dict[str, Any], annotations: dict[str, Any], lines: list[dict[str, Any]]) -> OracleManifest:
     return OracleManifest(
-        entries=tuple(
-            Entry(instance=x["instance"], kind=x["kind"], key=tuple(x["key"]), digest=x["digest"], raw=x.get("raw", ""))
-            for x in lines
-        ),
+        entries=tuple(Entry(**line | {"key": tuple(line["key"])}) for line in lines),
         benchmark=header["benchmark"]["name"],
         benchmark_version=header["benchmark"]["version"],
         harness=header["harness"]["name"],
         harness_version=header["harness"]["version"],
-        version=header["version"],
-        supersedes=header["supersedes"],
-        source=header["source"],
-        generator=header["generator"],
         policies={name: Policy(**policy) for name, policy in header["policies"].items()},
         controls=tuple(Control(**control) for control in header["controls"]),
         references=frozenset(header["references"]),
         annotations=annotations,
+        **{name: header[name] for name in ("version", "supersedes", "source", "generator")},
     )
