@@ -29,11 +29,7 @@ def draw_sample(
     unflagged : int
         How many unflagged records beside them, to learn what the scorer misses.
     path : path
-        Where the sheet goes.
-
-    Returns
-    -------
-    Path
+        Where the sheet goes; it is returned.
     """
     return sampling.draw_sample(_list_frame(audit, strata), m, path, seed=seed, unflagged=unflagged)
 

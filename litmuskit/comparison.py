@@ -15,6 +15,7 @@ from litmuskit.stimulus import Fingerprint, fingerprint
 __all__ = ["Comparison", "compare"]
 
 Stimulus = Fingerprint | Transcript | Mapping[str, Any]
+Names = list[str | None] | None  # of tools; a fingerprint holds none
 WIDTH = 32  # characters of a name, or of the digest that stands for it
 
 
@@ -85,14 +86,11 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     return Comparison(equal=equal, differences=tuple(found), first_message=first, by=by)
 
 
-def _compare_surroundings(
-    a: Fingerprint, b: Fingerprint, left: list[str | None] | None, right: list[str | None] | None
-) -> list[Difference]:
-    found = [
-        Difference(component=name, index=None, left=x, right=y, detail="text differs" if name == "system" else "options differ")
-        for name, x, y in (("system", a.system, b.system), ("opts", a.opts, b.opts))
-        if x != y
-    ]
+def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Names, right: Names) -> list[Difference]:
+    found = []
+    for name, x, y, detail in (("system", a.system, b.system, "text differs"), ("opts", a.opts, b.opts, "options differ")):
+        if x != y:
+            found.append(Difference(component=name, index=None, left=x, right=y, detail=detail))
     if a.tools == b.tools:
         return found
     if a.toolset == b.toolset:
@@ -103,7 +101,7 @@ def _compare_surroundings(
     return [*found, *(_compare_tools(*digests, *names) or [unlogged])]
 
 
-def _name_tools(stimulus: Stimulus) -> list[str | None] | None:
+def _name_tools(stimulus: Stimulus) -> Names:
     """The names of the last model call's tools, None for a tool without; no list for a fingerprint, which holds none."""
     if isinstance(stimulus, Fingerprint):
         return None
@@ -136,7 +134,7 @@ def _compare_tools(a: list[str], b: list[str], left: list[str], right: list[str]
             told.append(f"changed: schema of {name[:WIDTH]} differs")
         if told:
             note(i, pairs[i], "; ".join(told))
-    for i in [i for i in range(len(a)) if i not in pairs]:
+    for i in (i for i in range(len(a)) if i not in pairs):
         if i in spare:
             spare.remove(i)
             note(i, i, f"replaced: {left[i][:WIDTH]} in the left, {right[i][:WIDTH]} in the right")

@@ -80,13 +80,11 @@ def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
 
 
 def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component]:
-    seen = 0
-    context = None
+    seen, context, raws = 0, None, _raw_digests(transcript, turn)
     proposed: set[str] = set()
-    raws = _raw_digests(transcript, turn)
     times: Counter[tuple[str, str]] = Counter()
     for call in transcript.calls[:turn]:
-        if context is None or call.context is not context:
+        if call.context is not context:
             context = call.context
             yield from _surroundings(transcript, call)
         if call.delivered is None:
@@ -118,10 +116,8 @@ def _surroundings(transcript: Transcript, call: ModelCall) -> Iterator[Component
 
 def _spell(message: Message) -> str:
     """What the agent said and asked for, whatever the ids and the order of keys."""
-    calls = [
-        (call.name, call.arguments if isinstance(call.arguments, str) else sorted(call.arguments.items()))
-        for call in message.tool_calls
-    ]
+    asked = ((call.name, call.arguments) for call in message.tool_calls)
+    calls = [(name, given if isinstance(given, str) else sorted(given.items())) for name, given in asked]
     return repr((message.text.strip(), calls))
 
 
@@ -145,8 +141,7 @@ def _messages(
         if index >= start and (message.role != "assistant" or _spell(message) not in proposed):  # the harness's own words
             digest = _digest_alone(message).hex()
             times[message.role, digest] += 1
-            again = times[message.role, digest]
-            key = (message.role,) if again == 1 else (message.role, f"time {again}")
+            key = (message.role,) if (time := times[message.role, digest]) == 1 else (message.role, f"time {time}")
             yield Component(kind="message", key=key, digest=digest, turn=turn)
 
 
@@ -163,8 +158,7 @@ def _take_answered(unanswered: list[ToolCall], call_id: str | None) -> ToolCall 
 
 
 def _observation(message: Message, call: ToolCall | None, turn: int, raws: dict[tuple[str, str, str], str]) -> Component:
-    delivered = digest_observation(message.content)
-    seen = delivered
+    seen = delivered = digest_observation(message.content)
     if message.error is not None:
         seen = digest_parts("obs/error", delivered, message.error.encode("utf-8", "surrogatepass"))
     key = UNASKED if call is None else (call.name, digest_arguments(call.arguments).hex())
@@ -191,8 +185,8 @@ def digest_episode(episode: Episode) -> str:
 
     Two runs of one deterministic agent are two executions; a copy under another file name is the same one.
     """
-    parts = [(episode.run if episode.run is not None else episode.record).encode("utf-8", "surrogatepass")]
-    parts += [episode.instance.encode("utf-8", "surrogatepass"), str(episode.epoch).encode()]
+    execution = episode.record if episode.run is None else episode.run
+    parts = [text.encode("utf-8", "surrogatepass") for text in (execution, episode.instance, str(episode.epoch))]
     for message in (*episode.transcript.messages, *(c.proposed for c in episode.transcript.calls if c.proposed)):
         try:
             parts.append(_digest_alone(message))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from litmuskit.attestation import ManifestReport
@@ -54,12 +54,12 @@ class Gate(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         """The gate under its contract keys."""
-        lines = [{"condition": line.condition, "state": line.state, "detail": line.detail} for line in self.lines]
+        lines = [asdict(line) for line in self.lines]
         return {"verdict": self.verdict, "evidence": self.evidence, "conditions": lines, "next": self.next_step}
 
     def to_table(self) -> Table:
         """The checklist."""
-        rows = tuple((line.condition, line.state, line.detail) for line in self.lines)
+        rows = tuple(astuple(line) for line in self.lines)
         note = f"{self.evidence} {self.next_step}".strip()
         return Table(columns=("condition", "state", "detail"), rows=rows, caption=f"Gate: {self.verdict}", note=note)
 
@@ -132,11 +132,9 @@ def _check_preflight(preflight: Mapping[str, str] | None, scored: list[str]) -> 
     if preflight is None:
         return _line(name, NOT_SHOWN, "no pre-flight report was given")
     states = {instance: preflight.get(instance, "undetermined") for instance in scored}
-    rejected = [instance for instance, state in states.items() if state == "no"]
-    if rejected:
+    if rejected := [instance for instance, state in states.items() if state == "no"]:
         return _line(name, NOT_MET, f"scored though rejected ({name_all(rejected, 3)})")
-    open_ones = [instance for instance, state in states.items() if state != "yes"]
-    if open_ones:
+    if open_ones := [instance for instance, state in states.items() if state != "yes"]:
         return _line(name, NOT_SHOWN, f"undetermined or not in the report ({name_all(open_ones, 3)})")
     return _line(name, MET, f"all {len(scored)} scored instances are valid")
 
@@ -144,8 +142,7 @@ def _check_preflight(preflight: Mapping[str, str] | None, scored: list[str]) -> 
 def _check_controls(manifest: OracleManifest | None) -> GateLine:
     if manifest is None or not manifest.controls:
         return _line("controls passed", NOT_SHOWN, "no controls were declared when the oracle was calibrated")
-    failed = [f"{c.instance} {c.kind} ({c.scorer})" for c in manifest.controls if not c.agrees]
-    if failed:
+    if failed := [f"{c.instance} {c.kind} ({c.scorer})" for c in manifest.controls if not c.agrees]:
         return _line("controls passed", NOT_MET, f"controls disagree ({name_all(failed, 3)})")
     kinds = ", ".join(sorted({c.kind for c in manifest.controls}))
     return _line("controls passed", MET, f"all {len(manifest.controls)} controls agree ({kinds})")
@@ -155,11 +152,9 @@ def _check_policies(manifest: OracleManifest | None, reports: list[ManifestRepor
     name = "policy current"
     if manifest is None:
         return _line(name, NOT_SHOWN, "no manifest to compare with")
-    stale = sorted({policy for report in reports for policy in report.stale})
-    if stale:
+    if stale := sorted({policy for report in reports for policy in report.stale}):
         return _line(name, NOT_MET, f"stale: the run's {', '.join(stale)} policy is not the one calibrated under")
-    unknown = sorted({policy for report in reports for policy in report.unknown})
-    if unknown:
+    if unknown := sorted({policy for report in reports for policy in report.unknown}):
         return _line(name, NOT_SHOWN, f"not logged: {', '.join(unknown)}")
     return _line(name, MET, "policies equal those calibrated under")
 
@@ -192,7 +187,7 @@ def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
         return ""
     if verdict == "rerun-required":
         return "Next: mend the harness or calibrate on what it delivers, and run again."
-    first = missing[0].condition
+    conditions = [line.condition for line in missing]
     steps = {
         "oracle manifest": "litmuskit calibrate REFERENCE --out MANIFEST, then audit with --oracle MANIFEST",
         "pre-flight": "litmuskit preflight INSTANCES --json REPORT, then audit with --preflight REPORT",
@@ -203,6 +198,5 @@ def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
         "no unread input": "mend or remove what could not be read",
         "violation rules": "compare --violation with the values seen; calibrate with positive controls of that scorer",
     }
-    if any(line.condition == "oracle manifest" for line in missing):
-        first = "oracle manifest"
+    first = "oracle manifest" if "oracle manifest" in conditions else conditions[0]
     return f"Next: {steps[first]}."

@@ -16,12 +16,7 @@ __all__ = ["describe_methods", "write_bundle", "write_report"]
 
 
 def describe_methods(audit: Audit) -> str:
-    """A paragraph for a methods section, every number from the audit.
-
-    Parameters
-    ----------
-    audit : Audit
-    """
+    """A paragraph for a methods section, every number from the audit."""
     from litmuskit import __version__
 
     counts, headline = audit.counts, audit.rates().headline
@@ -37,25 +32,11 @@ def describe_methods(audit: Audit) -> str:
 
 
 def write_report(audit: Audit, path: str | os.PathLike[str]) -> Path:
-    """Write one self-contained HTML page: gate, counts, ladder, rates, every verdict, the rules. No script, nothing remote.
-
-    Parameters
-    ----------
-    audit : Audit
-    path : path
-    """
-    parts: list[Table] = [
-        audit.gate.to_table(),
-        audit.counts.to_table(),
-        audit.summary(),
-        audit.ladder().to_table(),
-        audit.rates().to_table(),
-        audit.to_table(),
-        tabulate_rules(),
-    ]
-    if audit.failures:
-        rows = tuple((str(failure.source), str(failure.error)) for failure in audit.failures)
-        parts.insert(1, Table(columns=("source", "error"), rows=rows, caption="Unread input"))
+    """Write one self-contained HTML page: gate, counts, ladder, rates, every verdict, the rules. No script, nothing remote."""
+    unread = tuple((str(failure.source), str(failure.error)) for failure in audit.failures)
+    failures = [Table(columns=("source", "error"), rows=unread, caption="Unread input")] if unread else []
+    found = [result.to_table() for result in (audit.ladder(), audit.rates(), audit)]
+    parts = [audit.gate.to_table(), *failures, audit.counts.to_table(), audit.summary(), *found, tabulate_rules()]
     body = "".join(part._repr_html_() for part in parts)
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>litmuskit audit</title>'
@@ -70,16 +51,10 @@ def write_report(audit: Audit, path: str | os.PathLike[str]) -> Path:
 def write_bundle(audit: Audit, path: str | os.PathLike[str]) -> Path:
     """Write a folder: ``audit.json``, ``verdicts.csv``, ``rates.csv``, ``audit.html`` and ``methods.txt``.
 
-    Parameters
-    ----------
-    audit : Audit
-    path : path
-        A folder that does not exist, or is empty.
-
     Raises
     ------
     InputError
-        When something stands there: a bundle is never mixed with another.
+        When something stands there, unless an empty folder: a bundle is never mixed with another.
     """
     home = Path(path)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):

@@ -70,8 +70,7 @@ def reproduce(episode: Episode, harness: ReplayableHarness, *, normalizers: Sequ
     InputError
         For an unknown normalizer.
     """
-    unknown = [name for name in normalizers if name not in NORMALIZERS]
-    if unknown:
+    if unknown := [name for name in normalizers if name not in NORMALIZERS]:
         raise InputError("unknown normalizer", where="normalizers", expected=", ".join(NORMALIZERS), found=unknown)
     harness.reset(episode.instance)
     turns = episode.transcript.calls[: (episode.flagged_turn or len(episode.transcript.calls) + 1) - 1]
@@ -92,19 +91,13 @@ def reproduce(episode: Episode, harness: ReplayableHarness, *, normalizers: Sequ
                 folded += 1
             else:
                 differing.append((turn.turn, position, f"{call.name} returned {returned!r:.120}, the log says {seen!r:.120}"))
+    needed, differ = tuple(normalizers) if folded else (), tuple(differing)
     return Reproduction(
-        record=episode.record,
-        calls=made,
-        identical=same,
-        normalized=folded,
-        normalizers=tuple(normalizers) if folded else (),
-        differing=tuple(differing),
+        record=episode.record, calls=made, identical=same, normalized=folded, normalizers=needed, differing=differ
     )
 
 
 def _fold(content: Any, normalizers: Sequence[str]) -> Any:
-    if not isinstance(content, str):
-        return content
-    for name in normalizers:
+    for name in normalizers if isinstance(content, str) else ():
         content = NORMALIZERS[name](content)
     return content
