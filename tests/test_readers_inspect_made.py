@@ -761,6 +761,19 @@ RICH["events"][1:1] = [{"event": "info", "span_id": "solve", "data": {"spec": "l
 RICH["events"][3:3] = [{"event": "approval", "span_id": "solve", "modified": make_call("c1", path="z")}]
 
 
+@pytest.mark.parametrize(
+    ("mark", "member"),
+    [(b"PK\x05\x06", "member header.json"), (b"PK\x03\x04", "member samples/1_epoch_1.json"), (b"", "")],
+)
+def test_a_cut_archive_names_where_it_ends(tmp_path: Path, mark: bytes, member: str) -> None:
+    whole = write_eval(tmp_path / "a.eval", SIMPLE, SIMPLE).read_bytes()
+    cut = whole[: whole.rindex(mark)] if member else whole[:20]
+    (tmp_path / "a.eval").write_bytes(cut)
+    behind = f", behind or in {member} at byte {cut.rfind(b'PK\x03\x04'):,}" if member else "'"
+    with pytest.raises(errors.LogFormatError, match=f"ends at byte {len(cut):,}{behind}"):
+        read(tmp_path / "a.eval")
+
+
 @settings(max_examples=250, deadline=None)
 @given(st.sampled_from([RICH, make_pooled_3(RICH), make_first_form(RICH)]), st.data(), st.booleans())
 def test_whatever_stands_anywhere_is_read_or_refused(tmp_path_factory: Any, sample: Any, data: Any, document: bool) -> None:

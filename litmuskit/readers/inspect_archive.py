@@ -29,6 +29,7 @@ __all__ = ["Archive", "decode_json", "open_archive"]
 
 T = TypeVar("T")
 LARGEST = 1 << 29  # bytes one member may inflate to; a sample of a thousand turns takes about 1 << 26
+_TAIL = 1 << 24  # bytes at the end of a cut archive in which its last member is looked for
 STORED, DEFLATED, ZSTANDARD, ENCRYPTED = 0, 8, 93, 0x1
 _LOCAL = struct.Struct("<4s22xHH")
 _DAMAGE = (zipfile.BadZipFile, zlib.error, zstandard.ZstdError, struct.error, OSError, EOFError, ValueError, RuntimeError)
@@ -41,7 +42,7 @@ class Archive:
 
     def __init__(self, stream: BinaryIO, source: Source) -> None:
         self.stream, self.source, self.inflater = stream, source, zstandard.ZstdDecompressor()
-        with _typed(source):
+        with _typed(source, stream):
             directory = zipfile.ZipFile(stream).infolist()
         self.entries = {entry.filename: entry for entry in directory}
         self.repeated = Counter(entry.filename for entry in directory) - Counter(list(self.entries))
@@ -109,13 +110,27 @@ def open_archive(member: Member) -> Iterator[Archive]:
 
 
 @contextmanager
-def _typed(where: object) -> Iterator[None]:
+def _typed(where: object, cut: BinaryIO | None = None) -> Iterator[None]:
     try:
         yield
     except LogFormatError:
         raise
     except _DAMAGE as error:
-        raise LogFormatError("archive cannot be read", where=where, found=f"{type(error).__name__}: {error}") from error
+        found = f"{type(error).__name__}: {error}{_find_end(cut) if cut else ''}"
+        raise LogFormatError("archive cannot be read", where=where, found=found) from error
+
+
+def _find_end(stream: BinaryIO) -> str:
+    """The last member of a cut archive, and where the bytes end."""
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(max(size - _TAIL, 0))
+    tail = stream.read()
+    start = tail.rfind(b"PK\x03\x04")
+    if start < 0 or len(tail) < start + _LOCAL.size:
+        return f"; ends at byte {size:,}"
+    _, length, _ = _LOCAL.unpack_from(tail, start)
+    name = tail[start + _LOCAL.size : start + _LOCAL.size + length].decode("utf-8", "replace")
+    return f"; ends at byte {size:,}, behind or in member {name} at byte {max(size - _TAIL, 0) + start:,}"
 
 
 def decode_json(text: bytes, kind: type[T], where: object) -> T:
