@@ -769,7 +769,8 @@ def test_a_cut_archive_names_where_it_ends(tmp_path: Path, mark: bytes, member: 
     whole = write_eval(tmp_path / "a.eval", SIMPLE, SIMPLE).read_bytes()
     cut = whole[: whole.rindex(mark)] if member else whole[:20]
     (tmp_path / "a.eval").write_bytes(cut)
-    behind = f", behind or in {member} at byte {cut.rfind(b'PK\x03\x04'):,}" if member else "'"
+    start = cut.rfind(b"PK\x03\x04")
+    behind = f", behind or in {member} at byte {start:,}" if member else "'"
     with pytest.raises(errors.LogFormatError, match=f"ends at byte {len(cut):,}{behind}"):
         read(tmp_path / "a.eval")
 
