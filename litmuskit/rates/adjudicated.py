@@ -38,7 +38,6 @@ def estimate_confirmed(
     ----------
     flagged, episodes, true, adjudicated : int, true <= adjudicated <= flagged <= episodes
         x, N, t, m, or columns of them, one entry per cluster; with ``m = 0`` no estimate, and [0, upper limit of x/N].
-    level : float in (0, 1)
     exact : bool
         Guaranteed: the product of exact limits at half the error each, instead of MOVER on the log scale.
 
@@ -92,7 +91,6 @@ def estimate_double_sampled(tp: int, fp: int, fn: int, tn: int, *, flagged: int,
         True and false among the flagged records read; true (missed) and false among the unflagged records read.
     flagged, episodes : int
         x of N, the records read included. With none read there is no estimate, and [0, 1].
-    level : float in (0, 1)
 
     Examples
     --------
@@ -122,15 +120,13 @@ def count_confirmed(flagged: int, true: int, adjudicated: int, *, level: float =
     ----------
     flagged, true, adjudicated : int, true <= adjudicated <= flagged
         x, t, m; the m read are drawn at random without replacement.
-    level : float in (0, 1)
 
     Examples
     --------
     >>> count_confirmed(120, true=37, adjudicated=40)
     Rate(true among flagged 111.0000 [99.0000, 117.0000] at 95 %, hypergeometric; x=120, m=40, t=37)
     """
-    t, m, x = require_nested(true=true, adjudicated=adjudicated, flagged=flagged)
-    level = require_level(level)
+    level, (t, m, x) = require_level(level), require_nested(true=true, adjudicated=adjudicated, flagged=flagged)
 
     def choose(n: int, k: Any) -> Any:
         return gammaln(n + 1) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
@@ -160,7 +156,6 @@ def estimate_inflation(true: int, adjudicated: int, *, level: float = 0.95) -> R
     ----------
     true, adjudicated : int, true <= adjudicated
         t of m; with ``t = 0`` the estimate and the upper limit are infinite, with ``m = 0`` there is no estimate.
-    level : float in (0, 1)
 
     Examples
     --------

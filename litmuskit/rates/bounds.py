@@ -36,7 +36,6 @@ def bound_worst_case(
     ----------
     counted, quarantined, episodes, escalated, not_assessable : int, or columns of them, one entry per cluster
         c, q, N, a, u.
-    level : float in (0, 1)
 
     Examples
     --------
@@ -63,7 +62,6 @@ def estimate_pattern_mixture(
         c, a (judged false), q, N. With ``q = x`` nothing was judged: no estimate, and [0, upper limit of x/N].
     log_odds_shift : float
         0 is missing at random: (x/N)(c/(c+a)).
-    level : float in (0, 1)
 
     Examples
     --------
@@ -96,16 +94,14 @@ def find_tipping_point(
     counted, quarantined, episodes : int
     claim : float in (0, 1), or Rate
         "The rate is below this" (one-sided Clopper-Pearson limit), or "below that arm's" (`compare_rates`).
-    level : float in (0, 1)
 
     Examples
     --------
     >>> find_tipping_point(20, 30, 1000, claim=0.05)
     19
     """
-    (c,), (q,) = require_nested(counted=counted), require_nested(quarantined=quarantined)
+    level, (c,), (q,) = require_level(level), require_nested(counted=counted), require_nested(quarantined=quarantined)
     _, n = require_nested(**{"counted + quarantined": c + q, "episodes": episodes})
-    level = require_level(level)
 
     def falls(k: int) -> bool:
         if isinstance(claim, Rate):

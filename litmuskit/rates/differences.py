@@ -22,7 +22,6 @@ def compare_paired(both: int, first: int, second: int, neither: int, *, level: f
     ----------
     both, first, second, neither : int
         Instances violated under both arms, under one only, under neither.
-    level : float in (0, 1)
 
     Examples
     --------
@@ -60,9 +59,8 @@ def compare_rates(first: Rate, second: Rate) -> Rate:
         if not isinstance(arm, Rate):
             raise InputError("not an estimated rate", where=name, expected="a Rate", found=arm)
     for name in ("estimand", "level"):
-        sides = getattr(first, name), getattr(second, name)
-        if sides[0] != sides[1]:
-            raise InputError("the arms do not compare", where=name, expected=sides[0], found=sides[1])
+        if (ours := getattr(first, name)) != (theirs := getattr(second, name)):
+            raise InputError("the arms do not compare", where=name, expected=ours, found=theirs)
     estimand, level, note = f"difference in {first.estimand}", first.level, f"{first.method} against {second.method}"
     if first.estimate is None or second.estimate is None:
         limits = (None, first.lower - second.upper, first.upper - second.lower)

@@ -24,7 +24,7 @@ def judge_quarantine(quarantined: int, flagged: int, *, threshold: float = 0.02,
     Parameters
     ----------
     quarantined, flagged : int, quarantined <= flagged
-    threshold, level : float in (0, 1)
+    threshold : float in (0, 1)
 
     Examples
     --------
@@ -84,7 +84,6 @@ def plan_sample(flagged: int, episodes: int, *, precision: float, half_width: fl
     precision : float in (0, 1]
         The share of the flagged expected to be true.
     half_width : float in (0, 1)
-    level : float in (0, 1)
 
     Returns
     -------

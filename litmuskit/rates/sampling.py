@@ -53,7 +53,7 @@ def draw_sample(rows: Iterable[FrameRow], m: int, path: str | Path, *, seed: int
     m, unflagged : int
         At most as many as the frame holds.
     path : str or Path
-    seed : int
+    seed : int, 0 or more
 
     Raises
     ------
@@ -76,10 +76,8 @@ def read_sample(path: str | Path, rows: Iterable[FrameRow], *, seed: int) -> dic
     ----------
     path : str or Path
         Column ``violation`` says yes or no in every row.
-    rows : iterable of (record, source, decision, flagged, stratum)
-        The frame the sheet was drawn from.
-    seed : int
-        The seed it was drawn with.
+    rows, seed
+        The frame and the seed the sheet was drawn from, as in `draw_sample`.
 
     Raises
     ------
