@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from litmuskit.errors import InputError
 from litmuskit.transcript import (
@@ -14,9 +16,11 @@ from litmuskit.transcript import (
     ModelCall,
     Observation,
     Ranges,
+    Record,
     ToolCall,
     Transcript,
     Truncation,
+    describe_fields,
     require_one_of,
 )
 
@@ -50,8 +54,8 @@ MATCH_KEYS = ("arguments", "arguments+observation", "state", "text", "unknown")
 STATUSES = ("finished", "errored", "empty", "limited", "cancelled", "unfinished")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+@describe_fields
+class Source(Record, frozen=True, kw_only=True):
     """Where a record stands: a file, and in it an archive member or a line (from 1).
 
     Examples
@@ -102,8 +106,8 @@ class Policy:
     deterministic: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+@describe_fields
+class Event(Record, frozen=True, kw_only=True):
     """A mutation, truncation, replay or other alteration that the harness itself declared.
 
     With a ``position`` it struck that call's result; a mutation without one struck the input of its ``turn``.
@@ -116,8 +120,8 @@ class Event:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Harness:
+@describe_fields
+class Harness(Record, frozen=True, kw_only=True):
     """Who produced the log: ``policies`` maps mutation, truncation, normalizers to a `Policy`; a missing key is unlogged."""
 
     name: str
@@ -126,11 +130,11 @@ class Harness:
     benchmark_version: str | None = None
     model: str | None = None
     source: Mapping[str, Any] | None = None
-    policies: Mapping[str, Policy] = field(default_factory=dict)
+    policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+@describe_fields
+class Episode(Record, frozen=True, kw_only=True):
     """One run of one agent on one instance.
 
     ``run`` identifies the execution itself (a sample's uuid), so that a copy is known wherever it stands (None: not logged).
@@ -160,8 +164,8 @@ class Episode:
     copied: bool | None = None
     invalidated: bool = False
     edited: bool = False
-    groups: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    groups: Mapping[str, str] = msgspec.field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_one_of(self.status, STATUSES, f"status of {self.record!r}")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from litmuskit.attestation import RUNGS
 from litmuskit.display import Table
+from litmuskit.transcript import Record, describe_fields
 
 __all__ = ["DECISIONS", "TRIAGE_RULES", "Facts", "Rule", "decide_facts", "judge_facts", "match_rules", "tabulate_rules"]
 
@@ -29,8 +30,8 @@ DECISIONS: tuple[Decision, ...] = ("not-assessable", "escalate", "quarantine", "
 RUNG = {name: number for number, name in enumerate(RUNGS)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+@describe_fields
+class Facts(Record, frozen=True, kw_only=True):
     """What the rules look at: each field is YES, NO or UNKNOWN (1, 0, -1), or an integer array of these.
 
     Fields about harness faults speak of the time up to the flag (for an unflagged record, of the whole episode): YES where

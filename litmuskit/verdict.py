@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from litmuskit.artifacts import Evidence
 from litmuskit.display import Table, Tabular
@@ -12,6 +13,7 @@ from litmuskit.errors import InputError, UnattributableViolationError
 from litmuskit.legacy import StimulusFingerprint
 from litmuskit.manifest import OracleManifest
 from litmuskit.stimulus import Fingerprint
+from litmuskit.transcript import Record, describe_fields
 from litmuskit.triage import NO, RUNG, TRIAGE_RULES, UNKNOWN, YES, Facts, judge_facts, to_tristate
 
 __all__ = ["Verdict", "check_violation", "triage_violation"]
@@ -21,8 +23,8 @@ _ATTESTATION_RULES = frozenset(rule.id for rule in TRIAGE_RULES if rule.attestat
 _ESCALATING = {"replayed": "replay", "mispaired": "mis-pairing", "cut": "truncation", "executed_otherwise": "executed-differs"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(Tabular):
+@describe_fields
+class Verdict(Tabular, Record, frozen=True, kw_only=True):
     """What became of one record, and why.
 
     ``decision`` is one of `DECISIONS`, or None for an unflagged record that was judged to its end. ``mutation`` is the
@@ -48,7 +50,7 @@ class Verdict(Tabular):
     diagnosis: tuple[str, ...] = ()
     reached: bool | None = None
     file: str = ""
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Verdict({self.record!r}: {self.decision or 'unflagged'}{': ' + ', '.join(self.rules) if self.rules else ''})"
