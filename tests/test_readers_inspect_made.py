@@ -199,6 +199,8 @@ def test_every_form_shows_the_same(tmp_path: Path) -> None:
     head = json.dumps(make_header()).encode()
     forms = [write_eval(tmp_path / f"m{method}.eval", SIMPLE, method=method) for method in (0, 8, 93)]
     forms.append(write_json(tmp_path / "plain.json", SIMPLE))
+    forms.append(tmp_path / "sorted.json")
+    forms[-1].write_text(json.dumps(json.loads(forms[-2].read_text()), sort_keys=True, indent=1))
     forms.append(write_json(tmp_path / "unpooled.json", make_unpooled(SIMPLE)))
     forms.append(write_json(tmp_path / "first.json", make_first_form(SIMPLE)))
     forms.append(write_json(tmp_path / "third.json", make_pooled_3(SIMPLE), header=make_header(version=3)))

@@ -54,7 +54,8 @@ def sniff(head: bytes, name: str) -> bool:
     """Whether the first bytes, or the name where they are damaged, are an Inspect log's or an ATIF trajectory's."""
     if name.endswith(".eval") or head.startswith(b"PK"):
         return True
-    return head[:64].lstrip()[:1] == b"{" and (b'"ATIF' in head or (b'"status"' in head[:200] and b'"eval"' in head[:400]))
+    spec = b'"eval"' in head[:400] and (b'"status"' in head[:200] or b'"created"' in head)  # as written, or keys sorted
+    return head[:64].lstrip()[:1] == b"{" and (b'"ATIF' in head or spec)
 
 
 def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode | Failure]:
