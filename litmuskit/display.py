@@ -50,10 +50,8 @@ class _Pictures(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if code < 0x20:
-            shown = chr(0x2400 + code)
-        elif code == 0x7F:
-            shown = "\u2421"
+        if code < 0x20 or code == 0x7F:
+            shown = "\u2421" if code == 0x7F else chr(0x2400 + code)
         else:
             shown = character if character.isprintable() and not _UNSEEN.match(character) else _name(character)
         if len(self) < 4096:
@@ -126,8 +124,7 @@ def safe_html(text: object, *, limit: int | None = None, newlines: bool = False)
 def csv_cell(value: object) -> object:
     """A cell no spreadsheet takes for a formula: text that starts like one gets a leading apostrophe.
 
-    So does text after a semicolon, where half of the world's spreadsheets split. Numbers pass; absent values are empty. See
-    OWASP, *CSV Injection*.
+    So does text after a semicolon, where many spreadsheets split. Numbers pass; absent values are empty (OWASP: CSV Injection).
 
     Examples
     --------
@@ -169,11 +166,6 @@ def _simplify(value: object) -> str | bool | int | float | None:
     if isinstance(value, Real):
         return None if math.isnan(value) else float(value)
     return str(value)
-
-
-def _is_number(value: object) -> bool:
-    plain = _simplify(value)
-    return isinstance(plain, int | float) and not isinstance(plain, bool)
 
 
 def _measure(text: str) -> int:
@@ -242,14 +234,15 @@ class Table(Sequence[tuple[Any, ...]]):
         return out.getvalue()
 
     def _find_numeric(self) -> list[bool]:
-        return [any(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
+        kinds = [{type(_simplify(row[i])) for row in self.rows} for i in range(len(self.columns))]
+        return [not found.isdisjoint({int, float}) for found in kinds]
 
     def _repr_html_(self) -> str:
         kinds = ["number" if numeric else "text" for numeric in self._find_numeric()]
 
         def mark(tag: str, cells: Sequence[Any]) -> str:
-            pairs = zip(kinds, cells, strict=True)
-            return "".join(f'<{tag} class="{kind}">{_html_cell(cell)}</{tag[:2]}>' for kind, cell in pairs)
+            shown = zip(kinds, (html.escape(format_cell(cell, limit=2000)) for cell in cells), strict=True)
+            return "".join(f'<{tag} class="{kind}">{text}</{tag[:2]}>' for kind, text in shown)
 
         body = "".join(f"<tr>{mark('td', row)}</tr>" for row in self.rows)
         caption = f"<caption>{safe_html(self.caption)}</caption>" if self.caption else ""
@@ -259,10 +252,6 @@ class Table(Sequence[tuple[Any, ...]]):
             f'<div class="litmuskit tex2jax_ignore mathjax_ignore" dir="ltr"><style>{CSS}</style>'
             f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
         )
-
-
-def _html_cell(value: object) -> str:
-    return html.escape(format_cell(value, limit=2000))
 
 
 class Tabular:

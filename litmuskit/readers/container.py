@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -62,7 +62,7 @@ class Member:
             return self
         with _typed(self.source), self.path.open("rb", buffering=0) as raw:
             whole = raw.readall() if os.fstat(raw.fileno()).st_size <= most else _PACKED[0]
-        return self if whole.startswith(_PACKED) else Member(source=self.source, name=self.name, path=self.path, held=whole)
+        return self if whole.startswith(_PACKED) else replace(self, held=whole)
 
     def read(self) -> bytes:
         """All bytes."""
@@ -79,14 +79,10 @@ class Member:
 
     def peek(self, size: int = 4096) -> bytes:
         """The first bytes, for sniffing; an empty file is an error."""
-        if self.held is not None:
-            head = self.held[:size]
-        else:
-            with _typed(self.source), self.open() as stream:
-                head = stream.read(size)
-        if not head:
-            raise LogFormatError("file is empty", where=self.source, expected="a log", found=head)
-        return head
+        with _typed(self.source), self.open() as stream:
+            if head := stream.read(size):
+                return head
+        raise LogFormatError("file is empty", where=self.source, expected="a log", found=b"")
 
 
 def walk_members(argument: str | Path) -> Iterator[Member | Failure]:

@@ -159,8 +159,8 @@ def _load(line: bytes, source: Source) -> dict[str, Any]:
 
 
 def _read_header(entry: dict[str, Any], source: Source) -> Harness:
-    if entry.get("type") != FORMAT:
-        refuse(f"{source} $.type", f"a header, {FORMAT}", entry.get("type"))
+    if (kind := entry.get("type")) != FORMAT:
+        refuse(f"{source} $.type", f"a header, {FORMAT}", kind)
     if entry.keys() != {"type", "harness"}:
         refuse(f"{source} $", "the keys type and harness", sorted(entry))
     harness: Harness = parse_at(f"{source} $.harness", parse_record, Harness, entry["harness"])

@@ -28,8 +28,6 @@ __all__ = ["read_episodes", "sniff"]
 
 _STAMP, _BOM = re.compile(r"_\d{8}T\d{6}Z$"), b"\xef\xbb\xbf"
 _ALTERED = Event(kind="mutation", detail="the state was checked by another command after than before")
-
-
 _Log: TypeAlias = "defaultdict[str, list[_Told]]"
 
 

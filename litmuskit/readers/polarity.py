@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -23,11 +23,9 @@ from litmuskit.records import MATCH_KEYS, Label, MatchKey
 
 __all__ = ["KNOWN_SCORERS", "KnownScorer", "LabelRules", "RuleUse", "resolve_label", "resolve_labels"]
 
-_ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_SIGNS: dict[str, Callable[[Any, Any], bool]] = {"=": operator.eq, **_ORDERS}
+_SIGNS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _RULE = re.compile(r"\s*([^<>=]+?)\s*(>=|<=|>|<|=)\s*(.+?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,20})?([eE][+-]?\d{1,3})?")
-
 _MANY = 50  # distinct values of a scorer, kept to be shown
 
 
@@ -246,7 +244,7 @@ def _judge(
     found, sought = _read_number(value), _read_number(wanted)
     if isinstance(found, str) != isinstance(sought, str):
         raise InputError(f"{name}: the rule can never match", where=where, expected=f"a value like {wanted}", found=value)
-    return _SIGNS[sign](found, sought)
+    return bool(_SIGNS[sign](found, sought))
 
 
 def _read_number(value: Any) -> Any:

@@ -100,20 +100,15 @@ def _list_options(hint: Any) -> _Options:
         return {dict: partial(_parse_mapping, _list_options(args[1]))}
     if origin is frozenset or (origin is tuple and args[-1] is Ellipsis):
         return {list: partial(_parse_list, origin, _list_options(args[0]))}
-    return (
-        {list: _parse_pair}
-        if origin is tuple
-        else {dict: _parse_bytes, bytes: _keep}
-        if hint is bytes
-        else {origin or hint: _keep}
-    )
+    if origin is tuple:
+        return {list: _parse_pair}
+    return {dict: _parse_bytes, bytes: _keep} if hint is bytes else {origin or hint: _keep}
 
 
 def _parse(options: _Options, found: Any) -> Any:
     if options is None:
         return found
-    parse = options.get(type(found))
-    if parse is None:
+    if (parse := options.get(type(found))) is None:
         refuse("", " or ".join(_JSON[kind] for kind in options if kind in _JSON), found)
     return parse(found)
 
