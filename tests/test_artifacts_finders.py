@@ -584,6 +584,19 @@ def test_a_drawn_call_id_in_two_episodes_of_an_instance_is_a_cache_and_all_of_th
     assert index(move(episode, "r", "a"), move(episode, "q", "b", instance="another")) == {}
 
 
+def test_the_episode_that_filled_a_cache_is_not_the_one_served_from_it():
+    seed = next(n for n in range(99) if make_run(random.Random(n), 4, {}, alike=False).ids == "drawn")
+    episode = make_episode(seed=seed)
+    whole = episode.transcript
+    shorter = replace(whole, calls=tuple(replace(call, cached=True) for call in whole.calls[:1]), final=None)
+    served = move(episode, "q", "b", transcript=shorter)
+    found = index(move(episode, "r", "a"), served)
+    assert (set(found), set(found["b"])) == ({"b"}, {"stale-cache/call-of-another-episode"})
+    assert set(index(served, move(served, "p", "c"))) == {"b", "c"}
+    copied = replace(whole, calls=tuple(replace(call, cached=True) for call in whole.calls))
+    assert index(move(episode, "r", "a"), move(episode, "q", "b", transcript=copied)) == {"b": ["duplicate/same-calls"]}
+
+
 def test_counted_ids_recur_without_meaning_anything():
     seed = next(n for n in range(99) if make_run(random.Random(n), 4, {}, alike=False).ids == "recurring")
     episode = make_episode(seed=seed)

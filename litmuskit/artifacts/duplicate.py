@@ -32,6 +32,7 @@ class DuplicateIndex:
         self._ids: dict[tuple[object, str], dict[_Key, int]] = defaultdict(dict)
         self._standing: dict[_Key, bool | None] = {}
         self._counts: dict[_Key, int] = defaultdict(int)
+        self._cached: set[tuple[_Key, int]] = set()
         self._policies: dict[tuple[str, bool], dict[_Policies, list[_Key]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, episode: Episode) -> None:
@@ -47,6 +48,7 @@ class DuplicateIndex:
         if episode.copied or not kept:
             kept.append(key)
         run = episode.instance, episode.harness.model, tuple(episode.groups.items())
+        self._cached.update((key, call.turn) for call in episode.transcript.calls if call.cached)
         for call in episode.transcript.calls:
             for asked in call.proposed.tool_calls if call.proposed is not None else ():
                 places = self._ids[run, asked.id] if asked.id is not None and len(asked.id) >= _RANDOM else {key: 0}
@@ -71,7 +73,9 @@ class DuplicateIndex:
                     note(key, "duplicate", rule, f"stands in {', '.join(source for _, source in same)}")
         shared: dict[tuple[_Key, _Key], dict[str, int]] = defaultdict(dict)
         for (_, call_id), places in self._ids.items():
-            for key in places if len(places) > 1 else ():
+            served = {key for key, turn in places.items() if (key, turn) in self._cached}
+            struck = served if len(places) - len(served) == 1 else places  # the one that no cache served is the source
+            for key in struck if len(places) > 1 else ():
                 other = next(other for other in places if other != key)
                 shared[key, other][call_id] = places[key]
         for (key, other), calls in shared.items():
