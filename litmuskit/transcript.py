@@ -188,7 +188,7 @@ class Transcript(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         size = len(self.messages)
-        for name in self.unlogged:
+        for name in self.unlogged.difference(COMPONENTS):
             require_one_of(name, COMPONENTS, "transcript.unlogged")
         for index, call in enumerate(self.calls, 1):
             if call.turn != index:

@@ -224,7 +224,8 @@ def _build_transcript(logged: list[_Message]) -> Transcript:
     for turn, (start, stop) in enumerate(pairwise([*starts, len(pool)]), 1):
         answer, shown = pool[start], ((0, start),)
         results = [message for message in logged[start + 1 : stop] if message.role == "tool"]
-        observed = _join_results(logged[start].tool_calls or [], answer.tool_calls, results)
+        asked = logged[start].tool_calls or []
+        observed = _join_results(asked, answer.tool_calls, results) if asked or results else ()
         calls.append(ModelCall(turn=turn, context=context, delivered=shown, proposed=answer, observations=observed))
     unlogged = UNLOGGED if system is not None else UNLOGGED | {"system"}
     return Transcript(messages=pool, calls=tuple(calls), final=((0, len(pool)),), unlogged=unlogged)
