@@ -35,14 +35,7 @@ def draw_sample(
 
 
 def read_sample(audit: Audit, path: str | Path, strata: str | None = None, seed: int = 0) -> dict[str, int]:
-    """Counts of a filled sheet, for `Audit.rates`.
-
-    Raises
-    ------
-    InputError
-        When the sheet was drawn from another frame or seed, holds other records than the draw, or a row has no answer:
-        records picked because they look suspicious are no random sample.
-    """
+    """Counts of a filled sheet, for `Audit.rates`; what `litmuskit.rates.read_sample` refuses is refused."""
     return sampling.read_sample(path, _list_frame(audit, strata), seed=seed)
 
 

@@ -14,15 +14,9 @@ from litmuskit.records import Episode, Harness, Policy
 from litmuskit.stimulus import fingerprint
 
 __all__ = [
-    "RUNGS",
-    "Attestation",
-    "ManifestDiff",
-    "ManifestReport",
-    "attest_episode",
-    "check_manifest",
-    "diff_manifests",
+    "RUNGS", "Attestation", "ManifestDiff", "ManifestReport", "attest_episode", "check_manifest", "diff_manifests",
     "validate_manifest",
-]
+]  # fmt: skip
 
 RUNGS = ("unattested", "consensus", "re-executed", "calibrated", "reproduced")
 POLICIES = ("mutation", "truncation", "normalizers")

@@ -53,13 +53,11 @@ def calibrate(
     Raises
     ------
     ManifestError
-        When a reference episode carries an artifact, its harness changes midway, or nothing can be calibrated; all of them
-        are listed.
+        Naming all: a reference episode carries an artifact, its harness changes midway, or nothing can be calibrated.
 
     Notes
     -----
-    A truncated or mutated reference is accepted only where the harness logs that policy: then the manifest *was* made
-    against the altered stimulus.
+    A truncated or mutated reference is accepted only where the harness logs that policy: the oracle *was* made against it.
     """
     expected = expected or {}
     for name, control in expected.items():

@@ -60,9 +60,8 @@ def _counts(text: str) -> int | list[int]:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="litmuskit", description="Is a flagged violation a fact about the agent, or about the harness?"
-    )
+    question = "Is a flagged violation a fact about the agent, or about the harness?"
+    parser = argparse.ArgumentParser(prog="litmuskit", description=question)
     parser.add_argument("--version", action="version", version=f"litmuskit {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -80,7 +79,6 @@ def _build_parser() -> argparse.ArgumentParser:
     oracle.add_argument("--consensus", action="store_true", help="attest by the agreement of the log's own other runs")
     audit.add_argument("--match-key", choices=MATCH_KEYS, help="what the grader compared, overriding the log")
     audit.add_argument("--preflight", metavar="REPORT", help="lines of `litmuskit preflight --json`")
-    audit.add_argument("--policy", choices=("literal", "behavioural"), default="literal", help="which pre-flight verdict rules")
     audit.add_argument("--require", choices=RUNGS, default="calibrated", help="lowest rung at which a violation counts")
     audit.add_argument("--match", choices=("component", "env", "exact"), default="component", help="how stimuli are matched")
     audit.add_argument("--by", nargs="+", default=(), metavar="GROUP", help="split the rates by groups of the log")
@@ -97,9 +95,8 @@ def _build_parser() -> argparse.ArgumentParser:
         added.add_argument("--record", metavar="ID", help="which episode of a log")
         added.add_argument("--turn", type=int, metavar="N", help="which model call, from 1 (default: the last)")
     preflight = command("preflight", do.run_preflight, "whether instances are fit to be scored", "instances")
-    preflight.add_argument(
-        "--policy", choices=("literal", "behavioural"), default="literal", help="which verdict sets the exit status"
-    )
+    for added, says in ((audit, "which pre-flight verdict rules"), (preflight, "which verdict sets the exit status")):
+        added.add_argument("--policy", choices=("literal", "behavioural"), default="literal", help=says)
     preflight.add_argument("--suite", help="one suite of agentdojo:VERSION")
     preflight.add_argument("--resume", metavar="FILE", help="keep records here and do not make them again")
     again = command("reproduce", do.run_reproduce, "feed recorded actions to the reference harness again", "log", many=True)

@@ -26,18 +26,9 @@ from litmuskit.reproduction import reproduce
 from litmuskit.stimulus import fingerprint
 
 __all__ = [
-    "run_audit",
-    "run_calibrate",
-    "run_compare",
-    "run_demo",
-    "run_fingerprint",
-    "run_preflight",
-    "run_rates",
-    "run_reproduce",
-    "run_simulate",
-    "run_verify",
-    "show_audit",
-]
+    "run_audit", "run_calibrate", "run_compare", "run_demo", "run_fingerprint", "run_preflight", "run_rates", "run_reproduce",
+    "run_simulate", "run_verify", "show_audit",
+]  # fmt: skip
 
 SHOWN, WIDEST = 20, 120
 
@@ -48,18 +39,23 @@ def _print(*tables: Table | str) -> None:
         sys.stdout.write(f"{text}\n\n")
 
 
-def _dump(value: Any, target: str) -> None:
-    text = json.dumps(value, indent=1, allow_nan=False)
+def _encode_json(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def _answer(target: str | None, lines: str, *tables: Table | str) -> None:
+    """Show the tables and write the lines where ``--json`` says: on standard output they stand alone."""
     if target == "-":
-        sys.stdout.write(f"{text}\n")
-    else:
-        Path(target).write_text(text + "\n", encoding="utf-8")
+        sys.stdout.write(lines)
+        return
+    _print(*tables)
+    if target:
+        Path(target).write_text(lines, encoding="utf-8")
 
 
 def _open_log(arguments: argparse.Namespace, paths: Sequence[str]) -> Log:
-    match_key, keep_going = getattr(arguments, "match_key", None), getattr(arguments, "keep_going", False)
-    workers = getattr(arguments, "workers", 1)
-    return read_log(paths, violation=arguments.violation, match_key=match_key, keep_going=keep_going, workers=workers)
+    options = {name: getattr(arguments, name) for name in ("match_key", "keep_going", "workers") if name in arguments}
+    return read_log(paths, violation=arguments.violation, **options)
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
@@ -76,12 +72,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
         oracle = consensus(log)
     preflight, readings = _read_preflight(arguments.preflight, arguments.policy)
     audit = audit_log(log, oracle, require=arguments.require, match=arguments.match, preflight=preflight)
-    if arguments.json != "-":
-        _print(*show_audit(audit, by=arguments.by), *(f"{key}: {value}" for key, value in readings.items()))
-    if arguments.json != "-" and isinstance(oracle, Consensus):
-        _print(_shorten(oracle.to_table()))
-    if arguments.json:
-        _dump(audit.to_json(by=arguments.by) | readings, arguments.json)
+    shown = () if arguments.json == "-" else show_audit(audit, by=arguments.by)
+    drift = [_shorten(oracle.to_table())] if isinstance(oracle, Consensus) else []
+    lines = _encode_json(audit.to_json(by=arguments.by) | readings) if arguments.json else ""
+    _answer(arguments.json, lines, *shown, *(f"{key}: {value}" for key, value in readings.items()), *drift)
     if arguments.html:
         from litmuskit.report import write_report
 
@@ -192,10 +186,7 @@ def _read_transcript(arguments: argparse.Namespace, path: str) -> Transcript:
 def run_fingerprint(arguments: argparse.Namespace) -> int:
     """``litmuskit fingerprint``."""
     found = fingerprint(*_read_stimuli(arguments, arguments.path))
-    if arguments.json:
-        _dump(found.to_json(), arguments.json)
-    if arguments.json != "-":
-        _print(found.to_table())
+    _answer(arguments.json, _encode_json(found.to_json()), found.to_table())
     return 0
 
 
@@ -218,10 +209,9 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     if not rows:
         raise InputError("no such record", where="--record", found=arguments.record)
     table = Table(columns=columns, rows=rows, caption="Re-execution in the reference harness")
-    if arguments.json:
-        _dump(table.to_records(), arguments.json)
-    if arguments.json != "-":
-        _print(_shorten(table), *(r.to_table() for r in found[:SHOWN] if r.differing))
+    _answer(
+        arguments.json, _encode_json(table.to_records()), _shorten(table), *(r.to_table() for r in found[:SHOWN] if r.differing)
+    )
     return 0
 
 
@@ -230,12 +220,7 @@ def run_preflight(arguments: argparse.Namespace) -> int:
     from litmuskit.preflight import run_preflight
 
     report = run_preflight(arguments.instances, suite=arguments.suite, resume=arguments.resume and Path(arguments.resume))
-    if arguments.json == "-":
-        sys.stdout.write(report.to_lines())
-    elif arguments.json:
-        Path(arguments.json).write_text(report.to_lines(), encoding="utf-8")
-    if arguments.json != "-":
-        _print(report.to_table())
+    _answer(arguments.json, report.to_lines(), report.to_table())
     return report.exit_code(arguments.policy)
 
 
@@ -244,15 +229,9 @@ def run_simulate(arguments: argparse.Namespace) -> int:
     from litmuskit.harness import simulate_episodes, write_simulation
     from litmuskit.preflight import run_preflight as run_preflight_of
 
-    faults, agents = (_read_shares(text, name) for text, name in ((arguments.faults, "faults"), (arguments.agents, "agents")))
-    simulation = simulate_episodes(
-        arguments.episodes,
-        faults=faults,
-        agents=agents,
-        match_key=arguments.match_key,
-        seed=arguments.seed,
-        declare=arguments.declare,
-    )
+    said: dict[str, Any] = {name: _read_shares(getattr(arguments, name), name) for name in ("faults", "agents")}
+    said |= {name: getattr(arguments, name) for name in ("match_key", "seed", "declare")}
+    simulation = simulate_episodes(arguments.episodes, **said)
     paths = write_simulation(simulation, arguments.out)
     manifest = calibrate(simulation.reference, simulation.controls).write(Path(arguments.out) / "manifest")
     checked = Path(arguments.out) / "preflight.jsonl"
@@ -272,19 +251,15 @@ def _read_shares(parts: Sequence[str] | None, where: str) -> dict[str, float] | 
         try:
             shares[name] = float(value)
         except ValueError:
-            raise InputError(
-                "not NAME=NUMBER", where=f"--{where}", expected="as in replay=0.1,truncate=512", found=part
-            ) from None
+            example = "as in replay=0.1,truncate=512"
+            raise InputError("not NAME=NUMBER", where=f"--{where}", expected=example, found=part) from None
     return shares
 
 
 def run_rates(arguments: argparse.Namespace) -> int:
     """``litmuskit rates``."""
     table = estimate_rates(**{name: value for name, value in vars(arguments).items() if name not in {"run", "json"}})
-    if arguments.json:
-        _dump(table.to_json(), arguments.json)
-    if arguments.json != "-":
-        _print(table.to_table())
+    _answer(arguments.json, _encode_json(table.to_json()), table.to_table())
     return 0
 
 

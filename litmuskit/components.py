@@ -3,8 +3,7 @@
 A digest over the whole history cannot be a manifest's key after turn 1: it holds the agent's own words and random call ids,
 so every later stimulus would read "absent". What the *harness* supplied can be compared part by part: system prompt, tools,
 options, every message it added (shown again in one input: under its number of times), and every observation filed under the
-call (tool, arguments) it answered. What the match cannot see: order, and an observation that answers arguments nobody tried
-before.
+call (tool, arguments) it answered. What the match cannot see: order, and an observation that answers arguments never tried.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 from litmuskit.errors import InputError, UnfingerprintableError
 from litmuskit.framing import Aliases, Surroundings, digest_arguments, digest_message, digest_observation, digest_parts
-from litmuskit.records import Episode, Message, ModelCall, ToolCall, Transcript
+from litmuskit.records import Episode, Message, ToolCall, Transcript
 
 __all__ = ["Component", "digest_episode", "list_components"]
 
@@ -51,13 +50,7 @@ class Component:
 
 
 def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
-    """Every harness-supplied component shown up to and including model call ``turn``, in order of appearance.
-
-    Parameters
-    ----------
-    transcript : Transcript
-    turn : int
-        From 1.
+    """Every harness-supplied component shown up to and including model call ``turn`` (from 1), in order of appearance.
 
     Raises
     ------
@@ -66,7 +59,7 @@ def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
 
     Examples
     --------
-    >>> from litmuskit.records import Context
+    >>> from litmuskit.records import Context, ModelCall
     >>> call = ModelCall(turn=1, context=Context(system="s"), delivered=((0, 1),), proposed=None)
     >>> [str(c) for c in list_components(Transcript(messages=(Message(role="user", content="hi"),), calls=(call,)), 1)]
     ['system', 'tools', 'opts', 'message user']
@@ -86,7 +79,9 @@ def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component
     for call in transcript.calls[:turn]:
         if call.context is not context:
             context = call.context
-            yield from _surroundings(transcript, call)
+            around = Surroundings.of(context, transcript.unlogged)
+            for kind, digest in (("system", around.system), ("tools", around.tools), ("opts", around.opts)):
+                yield Component(kind=kind, key=(), digest=None if kind in transcript.unlogged else digest.hex(), turn=call.turn)
         if call.delivered is None:
             yield Component(kind="delivered", key=(), digest=None, turn=call.turn)
             continue
@@ -106,12 +101,6 @@ def _extends(transcript: Transcript, turn: int) -> bool:
     if before is None or after is None:
         return False
     return len(before) == len(after) == 1 and before[0][0] == after[0][0] and before[0][1] <= after[0][1]
-
-
-def _surroundings(transcript: Transcript, call: ModelCall) -> Iterator[Component]:
-    digests = Surroundings.of(call.context, transcript.unlogged)
-    for kind, digest in (("system", digests.system), ("tools", digests.tools), ("opts", digests.opts)):
-        yield Component(kind=kind, key=(), digest=None if kind in transcript.unlogged else digest.hex(), turn=call.turn)
 
 
 def _spell(message: Message) -> str:

@@ -80,9 +80,8 @@ def check_gate(
 
     Parameters
     ----------
-    counts : Counts
-        The run's decisions.
-    manifest : OracleManifest or None
+    counts, manifest
+        The run's decisions, and its oracle if there is one.
     reports : iterable of ManifestReport
         One per harness identity in the run.
     failures : sequence of Failure
@@ -108,8 +107,8 @@ def check_gate(
         _check_share("unattributable share", lost, counts.flagged, "flagged violations"),
         _check_share("not-assessable share", counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
         _line("attacked episodes", MET if counts.episodes else NOT_SHOWN, f"{counts.episodes} attacked episodes"),
-        _line("distinct records", NOT_MET if repeated else MET, _name_repeated(repeated)),
-        _line("no unread input", NOT_MET if failures else MET, _name_failures(failures)),
+        _check_none("distinct records", repeated, "in N more than once", "no record stands twice"),
+        _check_none("no unread input", [str(failure.error) for failure in failures], "unread", "everything was read"),
         *([] if rules is None else [_check_rules(rules, manifest)]),
     )
     missing = [line for line in lines if line.state != MET and line.condition not in _SHARES]
@@ -174,12 +173,8 @@ def _check_share(name: str, part: int, whole: int, of: str) -> GateLine:
     return _line(name, state, f"{part} of {whole} {of} ({100 * part / whole:.1f} %, at most {100 * THRESHOLD:g} %)")
 
 
-def _name_failures(failures: Sequence[Failure]) -> str:
-    return f"unread ({name_all((str(failure.error) for failure in failures), 3)})" if failures else "everything was read"
-
-
-def _name_repeated(repeated: Sequence[str]) -> str:
-    return f"in N more than once ({name_all(repeated, 3)})" if repeated else "no record stands twice"
+def _check_none(condition: str, found: Sequence[str], said: str, otherwise: str) -> GateLine:
+    return _line(condition, NOT_MET, f"{said} ({name_all(found, 3)})") if found else _line(condition, MET, otherwise)
 
 
 def _advise(verdict: str, missing: Sequence[GateLine]) -> str:
