@@ -419,6 +419,17 @@ def test_what_a_tool_a_user_or_the_agent_wrote_is_literal(tmp_path: Path) -> Non
     assert find_artifacts(episode) == ()
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_block_that_a_tool_wrote_is_literal(tmp_path: Path, several: bool) -> None:
+    block = {"type": "text", "text": f"attachment://{HASH}"}
+    spoof = change_events(SIMPLE, "tool", result=[block, block] if several else block)
+    for message in (spoof["events_data"]["messages"][3], spoof["messages"][3]):
+        message["content"] = [block, block] if several else [block]
+    (episode,) = read(write_eval(tmp_path / "a.eval", spoof))
+    assert [one["text"] for one in episode.transcript.delivered(2)[-1].content] == [block["text"]] * (2 if several else 1)
+    assert episode.transcript.calls[0].observations[0].raw == "\n".join([block["text"]] * (2 if several else 1))
+
+
 def test_a_genuine_reference_beside_a_spoof_is_resolved(tmp_path: Path) -> None:
     mixed = make_sample([([make_call("c")], [LONG]), ([make_call("c")], [f"attachment://{HASH}"])])
     mixed["events_data"]["messages"][3]["content"] = f"attachment://{HASH}"

@@ -192,8 +192,9 @@ def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
     written: list[tuple[Any, Any]] = [("user", sample.input)]
     for event in sample.events:
         if event.event == "tool":
-            owner, result = event.message_id or event.id, event.result
-            written += [(owner, dig(block, "text")) for block in result] if isinstance(result, list) else ((owner, result),)
+            owner, told = event.message_id or event.id, event.result
+            blocks = [told] if isinstance(told, dict) else told
+            written += [(owner, dig(block, "text")) for block in blocks] if isinstance(blocks, list) else ((owner, told),)
         elif event.event == "model" and isinstance(event.output, Output) and event.output.choices:
             written.append((event.output.choices[0].message.id, event.output.completion))
     return ((owner, text) for owner, text in written if isinstance(text, str) and text.startswith(_PROTOCOLS))
