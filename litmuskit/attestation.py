@@ -159,13 +159,7 @@ def check_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport
 
 
 def validate_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport:
-    """`check_manifest`, raising when the manifest is stale.
-
-    Raises
-    ------
-    StaleManifestError
-        Carrying the report, when a policy differs from the run's.
-    """
+    """`check_manifest`, raising a `StaleManifestError` that carries the report when a policy differs from the run's."""
     report = check_manifest(manifest, harness)
     if not report:
         remedy = "calibrate again under the run's policies"

@@ -36,6 +36,9 @@ def calibrate(
 ) -> OracleManifest:
     """Build the manifest of everything the reference episodes were shown.
 
+    A truncated or mutated reference is accepted only where the harness logs that policy: then the manifest *was* made
+    against the altered stimulus.
+
     Parameters
     ----------
     reference : iterable of Episode
@@ -54,10 +57,6 @@ def calibrate(
     ------
     ManifestError
         Naming all: a reference episode carries an artifact, its harness changes midway, or nothing can be calibrated.
-
-    Notes
-    -----
-    A truncated or mutated reference is accepted only where the harness logs that policy: the oracle *was* made against it.
     """
     expected = expected or {}
     for name, control in expected.items():

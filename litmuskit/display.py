@@ -76,7 +76,8 @@ def safe_text(text: object, *, limit: int | None = None, newlines: bool = False)
     r"""Make a hostile string visible and inert as plain text.
 
     Controls become pictures, invisible and direction-changing characters are named, and so is every combining mark after the
-    fourth on a letter. A cut made here is announced in words that no harness uses for its own.
+    fourth on a letter. A cut made here is announced in words that no harness uses for its own. The result is printable, encodes
+    to UTF-8, and passing it through again changes nothing.
 
     Parameters
     ----------
@@ -86,11 +87,6 @@ def safe_text(text: object, *, limit: int | None = None, newlines: bool = False)
         Characters shown at most, from 0.
     newlines : bool
         Keep line feeds and tabs (for a terminal block or ``<pre>``).
-
-    Returns
-    -------
-    str
-        Printable text that encodes to UTF-8. Passing it through again changes nothing.
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from litmuskit.attestation import ManifestReport
 from litmuskit.display import Table, Tabular
@@ -19,6 +19,7 @@ __all__ = ["THRESHOLD", "Gate", "GateLine", "check_gate"]
 
 THRESHOLD = 0.02
 MET, NOT_MET, NOT_SHOWN = "met", "not met", "not shown"
+State: TypeAlias = tuple[str, str]  # of a condition, and its detail
 _SHARES = frozenset({"unattributable share", "not-assessable share"})
 
 
@@ -99,18 +100,18 @@ def check_gate(
     """
     lost = counts.flagged - counts.counted
     judged = judge_quarantine(lost, counts.flagged, threshold=THRESHOLD, level=level)
-    lines = (
-        _check_preflight(preflight, sorted(set(scored))),
-        _line("oracle manifest", MET if manifest else NOT_SHOWN, f"{manifest or 'no manifest: this is a screening'}"),
-        _check_controls(manifest),
-        _check_policies(manifest, list(reports)),
-        _check_share("unattributable share", lost, counts.flagged, "flagged violations"),
-        _check_share("not-assessable share", counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
-        _line("attacked episodes", MET if counts.episodes else NOT_SHOWN, f"{counts.episodes} attacked episodes"),
-        _check_none("distinct records", repeated, "in N more than once", "no record stands twice"),
-        _check_none("no unread input", [str(failure.error) for failure in failures], "unread", "everything was read"),
-        *([] if rules is None else [_check_rules(rules, manifest)]),
-    )
+    found = {
+        "pre-flight": _check_preflight(preflight, sorted(set(scored))),
+        "oracle manifest": (MET if manifest else NOT_SHOWN, f"{manifest or 'no manifest: this is a screening'}"),
+        "controls passed": _check_controls(manifest),
+        "policy current": _check_policies(manifest, list(reports)),
+        "unattributable share": _check_share(lost, counts.flagged, "flagged violations"),
+        "not-assessable share": _check_share(counts.not_assessable_unflagged, counts.episodes, "episodes, unflagged"),
+        "attacked episodes": (MET if counts.episodes else NOT_SHOWN, f"{counts.episodes} attacked episodes"),
+        "distinct records": _check_none(repeated, "in N more than once", "no record stands twice"),
+        "no unread input": _check_none([str(failure.error) for failure in failures], "unread", "everything was read"),
+    } | ({} if rules is None else {"violation rules": _check_rules(rules, manifest)})
+    lines = tuple(GateLine(condition=name, state=state, detail=detail) for name, (state, detail) in found.items())
     missing = [line for line in lines if line.state != MET and line.condition not in _SHARES]
     exceeded = [line for line in lines if line.state == NOT_MET and line.condition in _SHARES]
     verdict = "refused" if missing else "rerun-required" if exceeded else "publishable"
@@ -122,59 +123,53 @@ def check_gate(
     return Gate(verdict=verdict, evidence=evidence, lines=lines, next_step=_advise(verdict, missing))
 
 
-def _line(condition: str, state: str, detail: str) -> GateLine:
-    return GateLine(condition=condition, state=state, detail=detail)
-
-
-def _check_preflight(preflight: Mapping[str, str] | None, scored: list[str]) -> GateLine:
-    name = "pre-flight"
+def _check_preflight(preflight: Mapping[str, str] | None, scored: list[str]) -> State:
     if preflight is None:
-        return _line(name, NOT_SHOWN, "no pre-flight report was given")
+        return NOT_SHOWN, "no pre-flight report was given"
     states = {instance: preflight.get(instance, "undetermined") for instance in scored}
     if rejected := [instance for instance, state in states.items() if state == "no"]:
-        return _line(name, NOT_MET, f"scored though rejected ({name_all(rejected, 3)})")
+        return NOT_MET, f"scored though rejected ({name_all(rejected, 3)})"
     if open_ones := [instance for instance, state in states.items() if state != "yes"]:
-        return _line(name, NOT_SHOWN, f"undetermined or not in the report ({name_all(open_ones, 3)})")
-    return _line(name, MET, f"all {len(scored)} scored instances are valid")
+        return NOT_SHOWN, f"undetermined or not in the report ({name_all(open_ones, 3)})"
+    return MET, f"all {len(scored)} scored instances are valid"
 
 
-def _check_controls(manifest: OracleManifest | None) -> GateLine:
+def _check_controls(manifest: OracleManifest | None) -> State:
     if manifest is None or not manifest.controls:
-        return _line("controls passed", NOT_SHOWN, "no controls were declared when the oracle was calibrated")
+        return NOT_SHOWN, "no controls were declared when the oracle was calibrated"
     if failed := [f"{c.instance} {c.kind} ({c.scorer})" for c in manifest.controls if not c.agrees]:
-        return _line("controls passed", NOT_MET, f"controls disagree ({name_all(failed, 3)})")
+        return NOT_MET, f"controls disagree ({name_all(failed, 3)})"
     kinds = ", ".join(sorted({c.kind for c in manifest.controls}))
-    return _line("controls passed", MET, f"all {len(manifest.controls)} controls agree ({kinds})")
+    return MET, f"all {len(manifest.controls)} controls agree ({kinds})"
 
 
-def _check_policies(manifest: OracleManifest | None, reports: list[ManifestReport]) -> GateLine:
-    name = "policy current"
+def _check_policies(manifest: OracleManifest | None, reports: list[ManifestReport]) -> State:
     if manifest is None:
-        return _line(name, NOT_SHOWN, "no manifest to compare with")
+        return NOT_SHOWN, "no manifest to compare with"
     if stale := sorted({policy for report in reports for policy in report.stale}):
-        return _line(name, NOT_MET, f"stale: the run's {', '.join(stale)} policy is not the one calibrated under")
+        return NOT_MET, f"stale: the run's {', '.join(stale)} policy is not the one calibrated under"
     if unknown := sorted({policy for report in reports for policy in report.unknown}):
-        return _line(name, NOT_SHOWN, f"not logged: {', '.join(unknown)}")
-    return _line(name, MET, "policies equal those calibrated under")
+        return NOT_SHOWN, f"not logged: {', '.join(unknown)}"
+    return MET, "policies equal those calibrated under"
 
 
-def _check_rules(rules: RuleUse, manifest: OracleManifest | None) -> GateLine:
+def _check_rules(rules: RuleUse, manifest: OracleManifest | None) -> State:
     fired = {control.scorer for control in manifest.controls if control.expected and control.label} if manifest else set()
     said, unproven = rules.describe(), rules.list_unproven(fired)
     if unproven:
-        return _line("violation rules", NOT_SHOWN, f"{said}: a rate of 0 may be the rule's doing ({name_all(unproven, 3)})")
-    return _line("violation rules", MET, said or "every rule found violations")
+        return NOT_SHOWN, f"{said}: a rate of 0 may be the rule's doing ({name_all(unproven, 3)})"
+    return MET, said or "every rule found violations"
 
 
-def _check_share(name: str, part: int, whole: int, of: str) -> GateLine:
+def _check_share(part: int, whole: int, of: str) -> State:
     if whole == 0:
-        return _line(name, MET, f"no {of}")
+        return MET, f"no {of}"
     state = NOT_MET if part / whole > THRESHOLD else MET
-    return _line(name, state, f"{part} of {whole} {of} ({100 * part / whole:.1f} %, at most {100 * THRESHOLD:g} %)")
+    return state, f"{part} of {whole} {of} ({100 * part / whole:.1f} %, at most {100 * THRESHOLD:g} %)"
 
 
-def _check_none(condition: str, found: Sequence[str], said: str, otherwise: str) -> GateLine:
-    return _line(condition, NOT_MET, f"{said} ({name_all(found, 3)})") if found else _line(condition, MET, otherwise)
+def _check_none(found: Sequence[str], said: str, otherwise: str) -> State:
+    return (NOT_MET, f"{said} ({name_all(found, 3)})") if found else (MET, otherwise)
 
 
 def _advise(verdict: str, missing: Sequence[GateLine]) -> str:

@@ -172,18 +172,13 @@ def name_source(source: Mapping[str, Any] | None) -> str | None:
 
 
 def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Path:
-    """Write a manifest folder atomically: see `write_folder`.
+    """Write a manifest folder atomically, as `write_folder` does; the folder is returned.
 
     Parameters
     ----------
     manifest : OracleManifest
     path : path
         A folder; one that holds another manifest is replaced only by a higher version that supersedes it.
-
-    Returns
-    -------
-    Path
-        The folder.
 
     Raises
     ------

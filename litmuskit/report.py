@@ -49,12 +49,9 @@ def write_report(audit: Audit, path: str | os.PathLike[str]) -> Path:
 
 
 def write_bundle(audit: Audit, path: str | os.PathLike[str]) -> Path:
-    """Write a folder: ``audit.json``, ``verdicts.csv``, ``rates.csv``, ``audit.html`` and ``methods.txt``.
+    """Write a new folder: ``audit.json``, ``verdicts.csv``, ``rates.csv``, ``audit.html`` and ``methods.txt``.
 
-    Raises
-    ------
-    InputError
-        When something stands there, unless an empty folder: a bundle is never mixed with another.
+    Where anything but an empty folder stands, it is an `InputError`: a bundle is never mixed with another.
     """
     home = Path(path)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
