@@ -48,12 +48,16 @@ class _Thread:
 
     def keep_shared(self, pool: Sequence[Message], ranges: Ranges) -> tuple[list[int], list[Slot | None], list[int]]:
         """Keep what the next input shares with this history; return what stood behind it, its places, and what stands now."""
-        kept = 0
-        for before, now in zip(self.ranges, ranges, strict=False):
-            kept += min(before[1], now[1]) - now[0] if before[0] == now[0] else 0
-            if before != now:
-                break
-        fresh, same = list(_walk(ranges, kept)), 0
+        most = min(len(self.ranges), len(ranges))
+        like = max(most - 1, 0)  # an honest history only lengthens its last range
+        like = like if self.ranges[:like] == ranges[:like] else 0
+        while like < most and self.ranges[like] == ranges[like]:
+            like += 1
+        part = 0
+        if like < most and self.ranges[like][0] == ranges[like][0]:
+            part = min(self.ranges[like][1], ranges[like][1]) - ranges[like][0]
+        kept = len(self.shown) - sum(stop - start for start, stop in self.ranges[like:]) + part
+        fresh, same = list(_walk(ranges[like:], part)), 0
         for index, other in zip(self.shown[kept:], fresh, strict=False):  # a reader may number equal messages anew
             if pool[index] != pool[other]:
                 break
@@ -95,34 +99,61 @@ def _walk(ranges: Ranges, skip: int) -> Iterator[int]:
 
 def _advance(transcript: Transcript, thread: _Thread, view: int, ranges: Ranges) -> Iterator[Shown]:
     """Take the input of ``view`` in: old messages keep their places, behind them stand a proposal and its results."""
-    pool, shown, answers = transcript.messages, thread.shown, thread.list_answers()
+    pool, answers = transcript.messages, thread.list_answers()
     old, slots, fresh = thread.keep_shared(pool, ranges)
-    if order := _find_order(pool, old, slots, fresh):
+    end = _find_tail(pool, old, fresh)
+    head, changed = old[:end], fresh[:end] if end < len(old) else fresh
+    is_window = len(fresh) <= len(old) or pool[fresh[len(old)]].role != "assistant"  # what it dropped was said again
+    if order := [] if is_window else _find_order(pool, head, slots, changed):
         struck = next((n for n, place in enumerate(order) if n != place and slots[n]), 0)
         turn, position = slots[struck] or (None, None)
         yield Shown(turn=turn, position=position, view=view, message=pool[old[struck]], moved=True)
-        fresh[: len(old)] = old
-    placed, stood = _align(transcript, answers, old, slots, fresh), dict(zip(slots, old, strict=True))
-    has_answer, opened = False, None
-    for offset, index in enumerate(fresh):
-        message, is_new = pool[index], offset >= len(placed)
-        slot = None if is_new else placed[offset]
+        fresh[:end] = changed[:end] = head
+    is_shared = end < len(old) or not set(old).isdisjoint(fresh)  # else a reader numbers every list anew
+    placed = _align(transcript, answers, head, slots[:end], changed, is_shared=is_shared) + slots[end:]
+    step = _Step(transcript, thread, view, answers, placed, dict(zip(slots[:end], old, strict=False)))
+    yield from filter(None, map(step.take, range(end), fresh))
+    thread.shown += old[end:]
+    thread.slots += slots[end:]
+    yield from filter(None, map(step.take, range(len(old), len(fresh)), fresh[len(old) :]))
+
+
+@dataclass(slots=True)
+class _Step:
+    """Messages of one input taken in one by one: ``placed`` where they stand, ``stood`` what stood there before."""
+
+    transcript: Transcript
+    thread: _Thread
+    view: int
+    answers: list[int]
+    placed: list[Slot | None]
+    stood: dict[Slot | None, int]
+    opened: _OpenTurn | None = None
+    has_answer: bool = False
+
+    def take(self, offset: int, index: int) -> Shown | None:
+        """The next message; told where it is new, or other than what stood at its place."""
+        pool, shown, opened = self.transcript.messages, self.thread.shown, self.opened
+        message, is_new = pool[index], offset >= len(self.placed)
+        slot = None if is_new else self.placed[offset]
         if opened and message.role == "tool":
             slot = opened.place_result(message)
         elif opened and opened.precedes(message) and any(pool[earlier] == message for earlier in shown):
             slot = opened.turn, None  # an earlier message between a proposal and its results
         elif message.role == "assistant":
-            opened = None
-            if stood.get(slot) != index if slot else is_new and not has_answer:
-                opened = _open_turn(transcript, message, thread.list_answers(), answers if is_new else None)
+            self.opened = None
+            if self.stood.get(slot) != index if slot else is_new and not self.has_answer:
+                new = self.answers if is_new else None
+                self.opened = opened = _open_turn(self.transcript, message, self.thread.list_answers(), new)
                 if opened:
-                    has_answer, slot = True, (opened.turn, None)
-        if slot is not None and stood.get(slot) != index:
-            yield Shown(turn=slot[0], position=slot[1], view=view, message=message)
-        elif slot is None and is_new and answers and message.role != "user" and any(pool[i] == message for i in shown[-8:]):
-            yield Shown(turn=None, position=None, view=view, message=message)
+                    self.has_answer, slot = True, (opened.turn, None)
+        is_told = slot is not None and self.stood.get(slot) != index
+        if slot is None and is_new and self.answers and message.role != "user":
+            is_told = any(pool[earlier] == message for earlier in shown[-8:])
+        turn, position = slot or (None, None)
         shown.append(index)
-        thread.slots.append(slot)
+        self.thread.slots.append(slot)
+        return Shown(turn=turn, position=position, view=self.view, message=message) if is_told else None
 
 
 @dataclass(slots=True)
@@ -158,10 +189,20 @@ def _open_turn(transcript: Transcript, message: Message, own: Sequence[int], new
     return _OpenTurn(transcript, turn, tuple([call.id for call in one.tool_calls] for one in both))
 
 
+def _find_tail(pool: Sequence[Message], old: list[int], fresh: list[int]) -> int:
+    """Behind which of the agent's messages ``fresh`` holds just what ``old`` held there, and holds it nowhere else."""
+    end = size = len(old)
+    while end >= 64 and old[end - 64 : end] == fresh[end - 64 : end]:
+        end -= 64
+    while end and len(fresh) >= size and old[end - 1] == fresh[end - 1]:
+        end -= 1
+    is_clear = set(old[end:]).isdisjoint((*old[:end], *fresh[:end], *fresh[size:]))
+    said = (place for place in range(end, size) if pool[old[place]].role == "assistant")
+    return next(said, size - 1) + 1 if is_clear else size
+
+
 def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None], fresh: list[int]) -> list[int]:
     """The places in ``old`` of the first messages of ``fresh`` where these are the same, turns in another order; else none."""
-    if len(fresh) <= len(old) or pool[fresh[len(old)]].role != "assistant":
-        return []  # nothing new behind them: a window, whose dropped messages were said again
     left, order = list(enumerate(old)), list[int]()
     for index in fresh[: len(old)]:
         found = next((n for n, (_, other) in enumerate(left) if index == other or pool[index] == pool[other]), None)
@@ -173,7 +214,13 @@ def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None
 
 
 def _align(
-    transcript: Transcript, answers: Sequence[int], old: list[int], slots: list[Slot | None], fresh: list[int]
+    transcript: Transcript,
+    answers: Sequence[int],
+    old: list[int],
+    slots: list[Slot | None],
+    fresh: list[int],
+    *,
+    is_shared: bool,
 ) -> list[Slot | None]:
     """The places of those first messages of ``fresh`` that stand for messages of ``old``; what follows them is new.
 
@@ -188,8 +235,6 @@ def _align(
     def fit(place: int, gap: list[int]) -> list[Slot | None]:
         alike = [roles[index] for index in old[done:place]] == [roles[index] for index in gap]
         return slots[done:place] if alike else [None] * len(gap)
-
-    is_shared = not where.keys().isdisjoint(fresh)  # else a reader numbers every list anew
 
     def stands(place: int, offset: int) -> bool:
         pairs = zip(old[place : place + 1], fresh[offset : offset + 1], strict=False)
