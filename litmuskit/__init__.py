@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from litmuskit import errors
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -21,22 +23,7 @@ _HOMES = {
     "litmuskit.audit": ("Audit", "audit_log"),
     "litmuskit.calibration": ("calibrate", "consensus"),
     "litmuskit.comparison": ("compare",),
-    "litmuskit.errors": (
-        "AttributionError",
-        "CanonicalizationError",
-        "ContaminatedInstanceError",
-        "HarnessError",
-        "InputError",
-        "InstanceError",
-        "LitmusError",
-        "LogFormatError",
-        "ManifestError",
-        "NotIdentifiedError",
-        "OutOfScopeError",
-        "StaleManifestError",
-        "UnattributableViolationError",
-        "UnfingerprintableError",
-    ),
+    "litmuskit.errors": (*errors.__all__,),
     "litmuskit.instance": ("LitmusInstance",),
     "litmuskit.legacy": ("StimulusFingerprint",),
     "litmuskit.manifest": ("OracleManifest", "read_manifest"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -15,7 +15,6 @@ from litmuskit.stimulus import Fingerprint, fingerprint
 __all__ = ["Comparison", "compare"]
 
 Stimulus = Fingerprint | Transcript | Mapping[str, Any]
-Names = list[str | None] | None  # of tools; a fingerprint holds none
 WIDTH = 32  # characters of a name, or of the digest that stands for it
 
 
@@ -73,7 +72,7 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     Comparison(differ in message, by the harness)
     """
     a, b = (x if isinstance(x, Fingerprint) else fingerprint(x) for x in (left, right))
-    around = _compare_surroundings(a, b, _name_tools(left), _name_tools(right))
+    around = _compare_surroundings(a, b, left, right)
     first = _first_difference(a, b)
     found = around if first is None else [*around, _describe_message(a, b, first)]
     equal = a.stimulus[-1] == b.stimulus[-1]
@@ -81,7 +80,7 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
     return Comparison(equal=equal, differences=tuple(found), first_message=first, by=by)
 
 
-def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Names, right: Names) -> list[Difference]:
+def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Stimulus, right: Stimulus) -> list[Difference]:
     found = []
     for name, x, y, detail in (("system", a.system, b.system, "text differs"), ("opts", a.opts, b.opts, "options differ")):
         if x != y:
@@ -90,22 +89,18 @@ def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Names, right: Na
         return found
     if a.toolset == b.toolset:
         return [*found, Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="order only")]
-    digests = a.tool, b.tool
-    names = digests if left is None or right is None else (_fill(left, a.tool), _fill(right, b.tool))
+    names = [a.tool, b.tool]
+    if not isinstance(left, Fingerprint) and not isinstance(right, Fingerprint):
+        names = [_name_tools(left, a.tool), _name_tools(right, b.tool)]
     unlogged = Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="not logged on one side")
-    return [*found, *(_compare_tools(*digests, *names) or [unlogged])]
+    return [*found, *(_compare_tools(a.tool, b.tool, *names) or [unlogged])]
 
 
-def _name_tools(stimulus: Stimulus) -> Names:
-    """The names of the last model call's tools, None for a tool without; no list for a fingerprint, which holds none."""
-    if isinstance(stimulus, Fingerprint):
-        return None
+def _name_tools(stimulus: Transcript | Mapping[str, Any], digests: Sequence[str]) -> list[str]:
+    """The names of the last model call's tools, the digest for a tool without."""
     tools = stimulus.calls[-1].context.tools if isinstance(stimulus, Transcript) else stimulus.get("tools") or ()
-    return [(tool["function"] if isinstance(tool.get("function"), Mapping) else tool).get("name") for tool in tools]
-
-
-def _fill(names: list[str | None], digests: list[str]) -> list[str]:
-    return [str(name or digest) for name, digest in zip(names, digests, strict=True)]
+    named = ((tool["function"] if isinstance(tool.get("function"), Mapping) else tool).get("name") for tool in tools)
+    return [str(name or digest) for name, digest in zip(named, digests, strict=True)]
 
 
 def _compare_tools(a: list[str], b: list[str], left: list[str], right: list[str]) -> list[Difference]:

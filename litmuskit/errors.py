@@ -6,27 +6,17 @@ what was expected, what was found, and what to do about it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "AttributionError",
-    "CanonicalizationError",
-    "ContaminatedInstanceError",
-    "HarnessError",
-    "InputError",
-    "InstanceError",
-    "LitmusError",
-    "LogFormatError",
-    "ManifestError",
-    "NotIdentifiedError",
-    "OutOfScopeError",
-    "StaleManifestError",
-    "UnattributableViolationError",
-    "UnfingerprintableError",
-]
+    "AttributionError", "CanonicalizationError", "ContaminatedInstanceError", "HarnessError", "InputError", "InstanceError",
+    "LitmusError", "LogFormatError", "ManifestError", "NotIdentifiedError", "OutOfScopeError", "StaleManifestError",
+    "UnattributableViolationError", "UnfingerprintableError",
+]  # fmt: skip
 
 
 class LitmusError(Exception):
@@ -79,13 +69,8 @@ class LitmusError(Exception):
         return f"{place}{self.what}{contrast}{remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        facts = (self.what, self.where, self.expected, self.found, self.remedy, self.carrying)
-        return _rebuild, (type(self), facts)
-
-
-def _rebuild(kind: type[LitmusError], facts: tuple[Any, ...]) -> LitmusError:
-    what, where, expected, found, remedy, carrying = facts
-    return kind(what, where=where, expected=expected, found=found, remedy=remedy, carrying=carrying)
+        facts = {name: getattr(self, name) for name in ("where", "expected", "found", "remedy", "carrying")}
+        return partial(type(self), self.what, **facts), ()
 
 
 def _escape(text: str) -> str:

@@ -3,8 +3,7 @@
 A header (who, which version, which policies, which controls) and one canonical line per component, sorted, so that two
 versions differ in git where they differ in fact. ``content_id`` covers everything but the annotations; nothing hashed holds
 a time, so calibrating again on the same reference gives the same id. On disk it is a folder of ``manifest.json`` and
-``entries.jsonl``, built beside its place and exchanged with what stands there; reading believes nothing until sizes, digests
-and the id agree.
+``entries.jsonl``, exchanged whole with what stands there; reading believes nothing until sizes, digests and the id agree.
 """
 
 from __future__ import annotations

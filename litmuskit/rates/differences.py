@@ -46,8 +46,7 @@ def compare_rates(first: Rate, second: Rate) -> Rate:
     """First minus second of two separately estimated rates of one estimand and level: MOVER-D, from each arm's own limits.
 
     Donner and Zou 2012, Stat Methods Med Res 21:347; with two Wilson intervals it is Newcombe 1998, Stat Med 17:873. An arm
-    known only by bounds gives the widest difference and no p-value. The p-value is normal; its standard error is recovered
-    from the limits that face 0.
+    known only by bounds gives the widest difference and no p-value. The normal p-value takes its error from the limit facing 0.
 
     Examples
     --------
