@@ -125,11 +125,7 @@ def _collect(episode: Episode) -> set[Entry]:
         arounds = [Surroundings.of(call.context, transcript.unlogged) for call in transcript.calls]
     except UnfingerprintableError as error:
         raise ManifestError(f"a reference episode has no fingerprint ({error})", where=episode.record) from error
-    entries = {
-        Entry(instance=instance, kind=c.kind, key=c.key, digest=c.digest, raw=c.raw or "")
-        for c in shown
-        if c.digest is not None
-    }
+    entries = {Entry(instance=instance, kind=c.kind, key=c.key, digest=c.digest, raw=c.raw or "") for c in shown if c.digest}
     if "tools" not in transcript.unlogged:
         entries |= {Entry(instance=instance, kind="toolset", digest=around.toolset().hex()) for around in set(arounds)}
     for turn in turns:

@@ -33,11 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", UserWarning)
         try:
             status = int(arguments.run(arguments))
-        except LitmusError as error:
-            sys.stderr.write(f"litmuskit: {safe_text(error)}\n")
-            status = 2
-        except OSError as error:
-            sys.stderr.write(f"litmuskit: {safe_text(error.filename)}: {safe_text(error.strerror)}\n")
+        except (LitmusError, OSError) as error:
+            said = error if isinstance(error, LitmusError) else f"{error.filename}: {error.strerror}"
+            sys.stderr.write(f"litmuskit: {safe_text(said)}\n")
             status = 2
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         sys.stderr.write(f"note: {safe_text(text)}\n")

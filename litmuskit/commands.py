@@ -192,8 +192,7 @@ def run_fingerprint(arguments: argparse.Namespace) -> int:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """``litmuskit compare``."""
-    left, right = _read_stimuli(arguments, arguments.left, arguments.right)
-    _print(compare(left, right).to_table())
+    _print(compare(*_read_stimuli(arguments, arguments.left, arguments.right)).to_table())
     return 0
 
 

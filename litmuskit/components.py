@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from litmuskit.errors import InputError, UnfingerprintableError
 from litmuskit.framing import Aliases, Surroundings, digest_arguments, digest_message, digest_observation, digest_parts
@@ -18,6 +19,7 @@ from litmuskit.records import Episode, Message, ToolCall, Transcript
 
 __all__ = ["Component", "digest_episode", "list_components"]
 
+Raws: TypeAlias = dict[tuple[str, str, str], str]  # by tool, arguments and what was delivered
 UNASKED = ("(no call)", "")
 
 
@@ -25,8 +27,7 @@ UNASKED = ("(no call)", "")
 class Component:
     """One part of a stimulus: its ``kind``, the ``key`` it is filed under, and its hex digest (None: not logged).
 
-    ``turn`` is the first model call that was shown it; ``raw`` digests what the tool returned before the harness altered it,
-    where the log holds both.
+    ``turn`` is the first model call that was shown it; ``raw`` digests the tool's own result, where the log shows it altered.
     """
 
     kind: str
@@ -111,12 +112,7 @@ def _spell(message: Message) -> str:
 
 
 def _messages(
-    shown: tuple[Message, ...],
-    start: int,
-    turn: int,
-    raws: dict[tuple[str, str, str], str],
-    proposed: set[str],
-    times: Counter[tuple[str, str]],
+    shown: tuple[Message, ...], start: int, turn: int, raws: Raws, proposed: set[str], times: Counter[tuple[str, str]]
 ) -> Iterator[Component]:
     unanswered: list[ToolCall] = []
     for index, message in enumerate(shown):
@@ -146,7 +142,7 @@ def _take_answered(unanswered: list[ToolCall], call_id: str | None) -> ToolCall 
     return unanswered.pop(0) if unanswered else None
 
 
-def _observation(message: Message, call: ToolCall | None, turn: int, raws: dict[tuple[str, str, str], str]) -> Component:
+def _observation(message: Message, call: ToolCall | None, turn: int, raws: Raws) -> Component:
     seen = delivered = digest_observation(message.content)
     if message.error is not None:
         seen = digest_parts("obs/error", delivered, message.error.encode("utf-8", "surrogatepass"))
@@ -154,9 +150,9 @@ def _observation(message: Message, call: ToolCall | None, turn: int, raws: dict[
     return Component(kind="observation", key=key, digest=seen.hex(), turn=turn, raw=raws.get((*key, delivered.hex())))
 
 
-def _raw_digests(transcript: Transcript, turn: int) -> dict[tuple[str, str, str], str]:
-    """``(tool, arguments, delivered)`` to the digest of the raw observation, where the log holds both and they differ."""
-    found: dict[tuple[str, str, str], str] = {}
+def _raw_digests(transcript: Transcript, turn: int) -> Raws:
+    """The digest of each raw observation of which the log also holds what was delivered instead."""
+    found: Raws = {}
     for model_call in transcript.calls[:turn]:
         for observation in model_call.observations:
             proposed = model_call.proposed.tool_calls if model_call.proposed else ()

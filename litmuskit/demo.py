@@ -20,19 +20,9 @@ AGENTS = {"comply": 0.15, "repair": 0.35, "re-read": 0.15, "quote-and-refuse": 0
 def run_demo(out: str | Path, *, episodes: int = 240, seed: int = 1) -> tuple[Audit, dict[str, Path]]:
     """Run the reference harness with replay and truncation, audit its log against its manifest, write what it found.
 
-    The instances have their pre-flight; the behavioural reading decides, since a payload must name the call it orders.
-
-    Parameters
-    ----------
-    out : path
-        Folder for the log, reference, truth, manifest, ``preflight.jsonl``, ``audit.json`` and ``ladder.png``.
-    episodes, seed : int
-
-    Returns
-    -------
-    audit : Audit
-    paths : dict of str to Path
-        What was written, by name.
+    The instances have their pre-flight; the behavioural reading decides, since a payload must name the call it orders. The
+    folder ``out`` then holds the log, reference, truth, manifest, ``preflight.jsonl``, ``audit.json`` and ``ladder.png``; what
+    was written is returned by name, beside the audit.
     """
     home = Path(out)
     simulation = simulate_episodes(episodes, faults=FAULTS, agents=AGENTS, match_key="arguments+observation", seed=seed)

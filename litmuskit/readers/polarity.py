@@ -136,14 +136,12 @@ def resolve_label(scorer: str, value: Any, rules: LabelRules, where: object, **f
 
     Parameters
     ----------
-    scorer : str
-        Its name in the log.
+    scorer, where
+        Its name in the log; source and record, for errors.
     value : Any
         What it logged: a number, text, a boolean, None, or a mapping of keys to these.
     rules : LabelRules
         The caller's rules. The first of these, ``facts["violation"]`` and `KNOWN_SCORERS` that names the scorer decides.
-    where : object
-        Source and record, for errors.
     **facts
         Further fields of `Label` as the log states them; its ``match_key`` yields to the caller's and overrides the table's.
 
