@@ -168,17 +168,17 @@ class Episode(Record, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_one_of(self.status, STATUSES, f"status of {self.record!r}")
+        if self.status not in STATUSES:
+            require_one_of(self.status, STATUSES, f"{self.source} {self.record} status")
         for label in self.labels:
             if label.turn is not None or label.position is not None:
-                _check_place(label, self.transcript, self.record)
+                _check_place(label, self.transcript, f"{self.source} {self.record} label {label.scorer!r}")
         last = len(self.transcript.calls)
         for event in self.events or ():
             if event.turn is not None and (type(event.turn) is not int or not 1 <= event.turn <= last):
-                where = f"{self.record} event {event.kind!r}"
-                raise InputError(
-                    "declares a turn that the transcript does not hold", where=where, expected=f"1..{last}", found=event.turn
-                )
+                what = "declares a turn that the transcript does not hold"
+                where = f"{self.source} {self.record} event {event.kind!r}"
+                raise InputError(what, where=where, expected=f"1..{last}", found=event.turn)
 
     def __repr__(self) -> str:
         flagged = "flagged" if self.flagged else "unflagged"
@@ -204,10 +204,9 @@ class Episode(Record, frozen=True, kw_only=True):
         return flag.turn or len(self.transcript.calls)
 
 
-def _check_place(label: Label, transcript: Transcript, record: str) -> None:
+def _check_place(label: Label, transcript: Transcript, where: str) -> None:
     """A label must name a turn and a call that the transcript holds."""
     turn, calls = label.turn, transcript.calls
-    where = f"{record} label {label.scorer!r}"
     if turn is not None and (type(turn) is not int or not 1 <= turn <= len(calls)):
         raise InputError("flags a turn that the transcript does not hold", where=where, expected=f"1..{len(calls)}", found=turn)
     proposed = calls[turn - 1].proposed if turn is not None else None

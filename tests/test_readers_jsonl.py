@@ -512,3 +512,24 @@ def test_what_the_golden_logs_say():
     assert full.carriers == {"read_mail"}
     assert (errored.status, errored.labels[0].violation, errored.harness.name) == ("errored", None, "other")
     assert isinstance(full.metadata, Mapping)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            {"labels": [{"scorer": "s", "violation": True, "turn": 99}]},
+            "label 's': flags a turn that",
+        ),
+        ({"events": [{"kind": "mutation", "turn": 99}]}, "event 'mutation': declares a turn that"),
+        ({"status": "over"}, "status"),
+    ],
+)
+def test_a_record_that_contradicts_its_transcript_is_named_with_file_and_line(part, said, tmp_path):
+    write_log(tmp_path / "a.jsonl", [make_episode()])
+    head, line, end = (tmp_path / "a.jsonl").read_text().splitlines()
+    (tmp_path / "b.jsonl").write_text("\n".join([head, json.dumps(json.loads(line) | part), end]) + "\n")
+    with pytest.raises(InputError) as caught:
+        list(read_log(tmp_path / "b.jsonl"))
+    assert f"{tmp_path / 'b.jsonl'}:2" in str(caught.value)
+    assert said in str(caught.value)
