@@ -26,7 +26,7 @@ import csv
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from litmuskit.artifacts.assessability import find_cached, find_unassessable
 from litmuskit.artifacts.delivery import find_mentions, find_undelivered
@@ -119,11 +119,9 @@ def _read_catalogue() -> dict[str, Finder]:
         "cache": find_cached,
     }
     with resources.files(__name__).joinpath("finders.csv").open(encoding="utf-8") as table:
-        rows = [(tuple(searches[name] for name in row["searches"].split()), row) for row in csv.DictReader(table)]
-    return {
-        row["kind"]: Finder(kind=row["kind"], searches=found, sees=row["sees"], blind=row["blind"], alike=row["alike"])
-        for found, row in rows
-    }
+        rows: list[dict[str, Any]] = list(csv.DictReader(table))
+    named = ({**row, "searches": tuple(map(searches.__getitem__, row["searches"].split()))} for row in rows)
+    return {row["kind"]: Finder(**row) for row in named}
 
 
 FINDERS = _read_catalogue()

@@ -16,6 +16,7 @@ from litmuskit.records import Message, Ranges, Transcript
 __all__ = ["Shown", "Slot", "trace_history"]
 
 Slot = tuple[int, int | None]  # a turn and the position of a result in it; None is the agent's own message
+_Slots = list[Slot | None]  # of messages; None is a message at no place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +40,14 @@ class _Thread:
 
     ranges: Ranges = ()
     shown: list[int] = field(default_factory=list)
-    slots: list[Slot | None] = field(default_factory=list)
+    slots: _Slots = field(default_factory=list)
     asked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def list_answers(self) -> list[int]:
         """The turns that answered to the history as it stands."""
         return self.asked.setdefault((len(self.shown), self.shown[-1]), []) if self.shown else []
 
-    def keep_shared(self, pool: Sequence[Message], ranges: Ranges) -> tuple[list[int], list[Slot | None], list[int]]:
+    def keep_shared(self, pool: Sequence[Message], ranges: Ranges) -> tuple[list[int], _Slots, list[int]]:
         """Keep what the next input shares with this history; return what stood behind it, its places, and what stands now."""
         most = min(len(self.ranges), len(ranges))
         like = max(most - 1, 0)  # an honest history only lengthens its last range
@@ -126,7 +127,7 @@ class _Step:
     thread: _Thread
     view: int
     answers: list[int]
-    placed: list[Slot | None]
+    placed: _Slots
     stood: dict[Slot | None, int]
     opened: _OpenTurn | None = None
     has_answer: bool = False
@@ -201,7 +202,7 @@ def _find_tail(pool: Sequence[Message], old: list[int], fresh: list[int]) -> int
     return next(said, size - 1) + 1 if is_clear else size
 
 
-def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None], fresh: list[int]) -> list[int]:
+def _find_order(pool: Sequence[Message], old: list[int], slots: _Slots, fresh: list[int]) -> list[int]:
     """The places in ``old`` of the first messages of ``fresh`` where these are the same, turns in another order; else none."""
     left, order = list(enumerate(old)), list[int]()
     for index in fresh[: len(old)]:
@@ -214,14 +215,8 @@ def _find_order(pool: Sequence[Message], old: list[int], slots: list[Slot | None
 
 
 def _align(
-    transcript: Transcript,
-    answers: Sequence[int],
-    old: list[int],
-    slots: list[Slot | None],
-    fresh: list[int],
-    *,
-    is_shared: bool,
-) -> list[Slot | None]:
+    transcript: Transcript, answers: Sequence[int], old: list[int], slots: _Slots, fresh: list[int], *, is_shared: bool
+) -> _Slots:
     """The places of those first messages of ``fresh`` that stand for messages of ``old``; what follows them is new.
 
     Messages of the same number are anchors, equal ones at the same distance too (a pool may give an equal message its number);
@@ -229,10 +224,10 @@ def _align(
     """
     roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
     where = {index: place for place, index in reversed(list(enumerate(old)))}
-    placed: list[Slot | None] = []
+    placed: _Slots = []
     done = 0
 
-    def fit(place: int, gap: list[int]) -> list[Slot | None]:
+    def fit(place: int, gap: list[int]) -> _Slots:
         alike = [roles[index] for index in old[done:place]] == [roles[index] for index in gap]
         return slots[done:place] if alike else [None] * len(gap)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from litmuskit.display import Table, Tabular
@@ -72,16 +73,9 @@ def cite(
     kind, calls = rule.partition("/")[0], episode.transcript.calls
     proposed = calls[turn - 1].proposed if turn is not None and 0 < turn <= len(calls) else None
     asked = proposed.tool_calls if proposed is not None else ()
-    return Evidence(
-        kind=kind,
-        rule=rule,
-        turn=turn,
-        position=position,
-        call_id=asked[position].id if position is not None and position < len(asked) else None,
-        basis="declared" if declared else "detected",
-        detail=detail,
-        before_flag=_stand(episode, kind, turn, position, seen),
-    )
+    ident = asked[position].id if position is not None and position < len(asked) else None
+    found = partial(Evidence, kind=kind, rule=rule, turn=turn, position=position, call_id=ident, detail=detail)
+    return found(basis="declared" if declared else "detected", before_flag=_stand(episode, kind, turn, position, seen))
 
 
 def _stand(episode: Episode, kind: str, turn: int | None, position: int | None, seen: int | None) -> bool | None:

@@ -11,15 +11,8 @@ from litmuskit.artifacts.evidence import Evidence, cite
 from litmuskit.records import Context, Episode, Message, ModelCall, Observation, ToolCall, Transcript
 
 __all__ = [
-    "find_execution_faults",
-    "is_filled",
-    "is_flat",
-    "is_same_call",
-    "key_call",
-    "pair_results",
-    "read_text",
-    "show_call",
-]
+    "find_execution_faults", "is_filled", "is_flat", "is_same_call", "key_call", "pair_results", "read_text", "show_call",
+]  # fmt: skip
 
 
 def read_text(content: str | bytes | list[Any] | None) -> str | None:
@@ -138,10 +131,7 @@ def find_execution_faults(episode: Episode) -> Iterator[Evidence]:
     proposed = [(asked, turn.turn) for turn in reversed(turns) for _, asked, _ in pair_results(turn)]
     earliest, names = {key_call(asked): turn for asked, turn in proposed}, {asked.name for asked, _ in proposed}
     for turn, position, asked, executed in differing:
-        rule, detail = (
-            "executed-differs/arguments",
-            f"proposed {show_call(asked)}, executed {show_call(executed)}",
-        )
+        rule, detail = "executed-differs/arguments", f"proposed {show_call(asked)}, executed {show_call(executed)}"
         if crossed.get(key_call(executed), (turn, position)) != (turn, position):
             rule = "mis-pairing/result-of-another-call"
         elif executed.name in names and earliest.get(key_call(asked), turn) < turn:  # else a stand-in that no agent asked for

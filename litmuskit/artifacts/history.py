@@ -9,7 +9,7 @@ from litmuskit.artifacts.alignment import Slot, trace_history
 from litmuskit.artifacts.evidence import Evidence, cite
 from litmuskit.artifacts.execution import is_filled, is_flat, is_same_call, key_call, pair_results, read_text, show_call
 from litmuskit.artifacts.truncation import describe_cut
-from litmuskit.records import Episode, Message, ToolCall
+from litmuskit.records import Episode, Message
 
 __all__ = ["find_history_faults"]
 
@@ -33,9 +33,8 @@ def find_history_faults(episode: Episode) -> Iterator[Evidence]:
             continue
         if turn is None:
             if view not in reported:
-                yield cite(
-                    episode, "duplicate/message-again", f"{shown.message.role} message shown twice", turn=view - 1, seen=view
-                )
+                detail = f"{shown.message.role} message shown twice"
+                yield cite(episode, "duplicate/message-again", detail, turn=view - 1, seen=view)
             reported.add(view)
             continue
         proposed = episode.transcript.calls[turn - 1].proposed
@@ -124,19 +123,14 @@ def _compare_calls(
         if moved is not None:  # calls shown in another order, or not all of them
             del left[moved]
             continue
-        proposal: ToolCall | None = pairs[position][1] if position < len(pairs) else None
-        result = pairs[position][2] if position < len(pairs) else None
+        _, proposal, result = pairs[position] if position < len(pairs) else (position, None, None)
         if proposal is not None and is_filled(proposal, seen, call.context):
             continue
-        elif earliest.get(key_call(seen), turn) < turn:
-            rule = "stale-arguments"
-        elif proposal is not None and proposal.parse_error is not None:
-            continue
-        elif result is not None and result.call is not None and is_same_call(result.call, seen):
-            continue  # the history says honestly what was executed
-        else:
-            rule = "arguments-at-position"
-        yield position, rule, f"shown {show_call(seen)}, proposed {show_call(proposal)}"
+        is_stale = earliest.get(key_call(seen), turn) < turn
+        is_honest = result is not None and result.call is not None and is_same_call(result.call, seen)  # it was executed so
+        if is_stale or not (is_honest or (proposal is not None and proposal.parse_error is not None)):
+            rule = "stale-arguments" if is_stale else "arguments-at-position"
+            yield position, rule, f"shown {show_call(seen)}, proposed {show_call(proposal)}"
 
 
 def _compare_results(episode: Episode, first: dict[Slot, str]) -> Iterator[Evidence]:
