@@ -78,7 +78,9 @@ def calibrate(
         references.add(digest_episode(episode))
         if kind := expected.get(episode.record) or expected.get(episode.instance):
             matched |= {episode.record, episode.instance}
-            controls += _collect_controls(episode, kind)
+            judged = [(label.scorer, label.violation) for label in episode.labels] or [("(none)", None)]
+            declared: dict[str, Any] = {"instance": episode.instance, "kind": kind, "expected": CONTROL_LABELS[kind]}
+            controls += [Control(scorer=scorer, label=label, **declared) for scorer, label in judged]
     if faults:
         remedy, carried = "leave these out of the reference or mend the harness", tuple(faults)
         what = f"the reference carries artifacts ({name_all(faults)})"
@@ -133,12 +135,6 @@ def _collect(episode: Episode) -> set[Entry]:
             entries.add(Entry(instance=instance, kind="stimulus", digest=turn.stimulus))
             entries.add(Entry(instance=instance, kind="env-chain", digest=turn.env))
     return entries
-
-
-def _collect_controls(episode: Episode, kind: str) -> list[Control]:
-    declared: dict[str, Any] = {"instance": episode.instance, "kind": kind, "expected": CONTROL_LABELS[kind]}
-    judged = [(label.scorer, label.violation) for label in episode.labels] or [("(none)", None)]
-    return [Control(scorer=scorer, label=label, **declared) for scorer, label in judged]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from litmuskit.folder import find_aside, write_folder
 from litmuskit.framing import SPEC
 from litmuskit.records import Policy
 
-__all__ = ["Control", "Entry", "OracleManifest", "name_source", "read_manifest", "write_manifest"]
+__all__ = ["Control", "Entry", "OracleManifest", "name_source", "read_manifest"]
 
 MANIFEST_TYPE = "litmuskit-manifest/1"
 HEADER, ENTRIES = "manifest.json", "entries.jsonl"
@@ -135,8 +135,23 @@ class OracleManifest(Tabular):
         return digest_json(self.to_header())
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the manifest folder atomically; see `write_manifest`."""
-        return write_manifest(self, path)
+        """Write the manifest folder atomically, as `write_folder` does; it is returned.
+
+        Parameters
+        ----------
+        path : path
+            A folder; one that holds another manifest is replaced only by a higher version that supersedes it.
+
+        Raises
+        ------
+        ManifestError
+            On a rollback, when ``path`` is something else, or when an interrupted write took the old one from its place.
+        """
+        target, header = Path(path), self.to_header()
+        _refuse_rollback(self, target)
+        whole = {**header, "content_id": digest_json(header), "annotations": dict(self.annotations)}
+        write_folder(target, {ENTRIES: self.to_lines(), HEADER: canonicalize(whole) + b"\n"})
+        return target
 
     def to_table(self) -> Table:
         """Components per kind."""
@@ -168,27 +183,6 @@ def name_source(source: Mapping[str, Any] | None) -> str | None:
     if held.get("type") == "package" and held.get("name") and held.get("version") and held.get("digest"):
         return f"package {held['name']} {held['version']} {held['digest']}"
     return None
-
-
-def write_manifest(manifest: OracleManifest, path: str | os.PathLike[str]) -> Path:
-    """Write a manifest folder atomically, as `write_folder` does; the folder is returned.
-
-    Parameters
-    ----------
-    manifest : OracleManifest
-    path : path
-        A folder; one that holds another manifest is replaced only by a higher version that supersedes it.
-
-    Raises
-    ------
-    ManifestError
-        On a rollback, when ``path`` is something else, or when an interrupted write took the old one from its place.
-    """
-    target, header = Path(path), manifest.to_header()
-    _refuse_rollback(manifest, target)
-    whole = {**header, "content_id": digest_json(header), "annotations": dict(manifest.annotations)}
-    write_folder(target, {ENTRIES: manifest.to_lines(), HEADER: canonicalize(whole) + b"\n"})
-    return target
 
 
 def _refuse_interrupted(target: Path) -> None:

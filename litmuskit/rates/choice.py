@@ -74,11 +74,11 @@ def estimate_rates(
     doubled = {"unflagged_adjudicated": unflagged_adjudicated, "missed": missed}
     controls = {"caught": caught, "cleared": cleared, "transport": transport}
     taken = {"quarantined": quarantined, "escalated": escalated, "not_assessable": not_assessable}
-    audited = any(v is not None for v in taken.values())
+    over, audited = {"assessed": assessed, "exposed": exposed}, any(v is not None for v in taken.values())
     for group in (read, doubled, controls, {"adjudicated": adjudicated, **doubled} if missed is not None else read):
         if 0 < sum(v is None for v in group.values()) < len(group):
             raise InputError("one without the other", where=", ".join(group), expected="all of them or none", found=group)
-    if not audited and (assessed is not None or exposed is not None):
+    if not audited and any(v is not None for v in over.values()):
         raise InputError("nothing was audited", where="assessed, exposed", expected="at least quarantined beside them")
     reported = measure_share(level, flagged=flagged, episodes=episodes).restate(estimand="reported")
     if unflagged_adjudicated is not None and missed is not None:
@@ -86,7 +86,7 @@ def estimate_rates(
         missed, unflagged_adjudicated, _ = require_nested(missed=missed, **rest)
     rows: list[Row] = [(reported, "what the harness says: not a violation rate", BESIDE)]
     if audited:
-        rows += _list_audited(flagged, episodes, {k: 0 if v is None else v for k, v in taken.items()}, assessed, exposed, level)
+        rows += _list_audited(flagged, episodes, {k: 0 if v is None else v for k, v in taken.items()}, over, level)
     if transport is not None:
         rows += _list_controlled(flagged, episodes, controls | {"level": level})
     if adjudicated is not None:
@@ -97,9 +97,7 @@ def estimate_rates(
     return RateTable(rates=tuple(rates), caption="rates, the strongest evidence as headline")
 
 
-def _list_audited(
-    flagged: Any, episodes: Any, taken: dict[str, Any], assessed: Any, exposed: Any, level: float
-) -> Iterator[Row]:
+def _list_audited(flagged: Any, episodes: Any, taken: dict[str, Any], over: dict[str, Any], level: float) -> Iterator[Row]:
     flagged, lost = read_counts("flagged", flagged), add_counts(flagged=flagged, **taken)
     q, a, u = (int(np.sum(v)) for v in taken.values())
     if np.any((counted := flagged - (lost - flagged)) < 0):
@@ -107,8 +105,8 @@ def _list_audited(
     counts = {"x": int(np.sum(flagged)), "c": int(np.sum(counted)), "q": q, "a": a, "u": u}
     rate = measure_share(level, counted=counted, episodes=episodes)
     yield rate.restate(estimand="attributable", **counts), "counted over all N", LEAD
-    for name, base, estimand in (("assessed", assessed, "assessable"), ("exposed", exposed, "exposed only")):
-        if base is not None:
+    for name, estimand in (("assessed", "assessable"), ("exposed", "exposed only")):
+        if (base := over[name]) is not None:
             parts = {"counted": counted, name: read_counts(name, base), "episodes": read_counts("episodes", episodes)}
             few = len({np.shape(v) for v in parts.values()}) == 1 and bool(np.ndim(base)) and np.count_nonzero(parts[name]) < 2
             rate = measure_share(level, **{key: int(np.sum(v)) for key, v in parts.items()} if few else parts)
