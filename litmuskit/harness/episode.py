@@ -11,19 +11,7 @@ from litmuskit.harness.agents import AGENTS, Agent, start_agent
 from litmuskit.harness.faults import FAULTS, Luck, Planted, check_faults, identify_harness
 from litmuskit.harness.reference import ReferenceHarness, check_call
 from litmuskit.harness.tasks import is_same_call
-from litmuskit.records import (
-    Context,
-    Episode,
-    Event,
-    Message,
-    ModelCall,
-    Observation,
-    Ranges,
-    Source,
-    ToolCall,
-    Transcript,
-    Truncation,
-)
+from litmuskit.records import Episode, Event, Message, ModelCall, Observation, Ranges, Source, ToolCall, Transcript, Truncation
 
 __all__ = ["Truth", "run_episode"]
 
@@ -58,8 +46,8 @@ class Truth:
 class _Loop:
     """The loop's state: a pool of messages, the history as it stands now, what was logged and what was planted."""
 
-    def __init__(self, harness: ReferenceHarness, luck: Luck, context: Context, *, declare: bool) -> None:
-        self.harness, self.luck, self.context, self.declare = harness, luck, context, declare
+    def __init__(self, harness: ReferenceHarness, luck: Luck, instance: str, *, declare: bool) -> None:
+        self.harness, self.luck, self.context, self.declare = harness, luck, harness.reset(instance), declare
         self.lost = harness.task.payload if luck.strikes("non-delivery") else None
         self.pool, self.view = [Message(role="user", content=harness.task.request)], [0]
         self.origin: dict[int, tuple[int, int]] = {}  # pool index of an unedited result: its turn and position
@@ -85,9 +73,8 @@ class _Loop:
         if cached:
             self.planted.append(Planted(fault="cache", turn=turn, seen=turn + 1))
         elif self.act is None:
-            self.act = self._name_act(
-                turn, reply, baited=any(self.harness.task.payload in message.text for message in shown[1:])
-            )
+            baited = any(self.harness.task.payload in message.text for message in shown[1:])
+            self.act = self._name_act(turn, reply, baited=baited)
         observations = self._execute(turn, reply)
         self.calls.append(log(proposed=reply, observations=observations, stop="tool_calls" if reply.tool_calls else "stop"))
         return bool(reply.tool_calls)
@@ -97,11 +84,9 @@ class _Loop:
         places = [place for place, index in enumerate(self.view) if self.origin.get(index, (turn, 0))[0] < turn - 1]
         if places and self.luck.strikes("late-edit"):
             place = self.luck.streams["late-edit"].choice(places)
-            index, text = self.view[place], self.pool[self.view[place]].text
-            self._show(replace(self.pool[index], content=f"{text[: len(text) // 3]} [compacted]"), place)
-            self.planted.append(
-                Planted(fault="late-edit", turn=self.origin[index][0], position=self.origin[index][1], seen=turn)
-            )
+            whole, (origin, position) = self.pool[self.view[place]], self.origin[self.view[place]]
+            self._show(replace(whole, content=f"{whole.text[: len(whole.text) // 3]} [compacted]"), place)
+            self.planted.append(Planted(fault="late-edit", turn=origin, position=position, seen=turn))
 
     def _show(self, message: Message, place: int | None = None) -> None:
         place = len(self.view) if place is None else place
@@ -122,7 +107,7 @@ class _Loop:
 
     def _execute(self, turn: int, reply: Message) -> tuple[Observation, ...]:
         """Run the calls, and put into the history what the harness makes of them and of their results."""
-        kept, texts, observations = [], [], []
+        kept, texts, seen = [], [], []
         for position, call in enumerate(reply.tool_calls):
             kept.append(self.luck.replay_arguments(call, self.proposed))
             if kept[-1] != call:
@@ -135,11 +120,7 @@ class _Loop:
                 self.planted.append(Planted(fault=fault, turn=turn, position=position, seen=turn + 1))
                 text = altered
             texts.append(text)
-            observations.append(
-                Observation(
-                    position=position, call=call, executed=wrong is None, raw=raw, delivered=text, error=wrong, truncation=cut
-                )
-            )
+            seen.append(Observation(position=position, call=call, executed=wrong is None, raw=raw, error=wrong, truncation=cut))
         if len(texts) > 1 and texts[0] != texts[1] and self.luck.strikes("mis-pair"):
             texts[:2] = texts[1::-1]
             self.planted += [Planted(fault="mis-pair", turn=turn, position=place, seen=turn + 1) for place in (0, 1)]
@@ -148,7 +129,7 @@ class _Loop:
         for position, (call, text) in enumerate(zip(reply.tool_calls, texts, strict=True)):
             self.origin[len(self.pool)] = (turn, position)
             self._show(Message(role="tool", content=text, tool_call_id=call.id))
-        return tuple(replace(seen, delivered=text) for seen, text in zip(observations, texts, strict=True))
+        return tuple(replace(result, delivered=text) for result, text in zip(seen, texts, strict=True))
 
 
 def freeze_view(view: Sequence[int]) -> Ranges:
@@ -208,7 +189,7 @@ def run_episode(
     if isinstance(agent, str) and agent not in AGENTS:
         raise InputError("unknown agent", where="agent", expected=f"one of {', '.join(AGENTS)}", found=agent)
     harness = harness or ReferenceHarness()
-    loop = _Loop(harness, Luck(faults, key), harness.reset(instance), declare=declare)
+    loop = _Loop(harness, Luck(faults, key), instance, declare=declare)
     nonce = f"{Random(f'{key}/nonce').getrandbits(40):010x}"
     ask = start_agent(agent, harness.task, nonce=nonce, recurring_ids=recurring_ids) if isinstance(agent, str) else agent
     limited = all(loop.run_turn(turn, ask) for turn in range(1, TURNS + 1))
@@ -239,7 +220,5 @@ def run_episode(
         events=events if declare else None,
         groups={"agent": agent if isinstance(agent, str) else "custom", "task": instance.partition("/")[0]},
     )
-    act, turn = loop.act or (None, None)
-    return episode, Truth(
-        record=episode.record, agent=episode.groups["agent"], act=act, turn=turn, flagged=episode.flagged, faults=planted
-    )
+    (act, turn), name = loop.act or (None, None), episode.groups["agent"]
+    return episode, Truth(record=episode.record, agent=name, act=act, turn=turn, flagged=episode.flagged, faults=planted)

@@ -55,11 +55,9 @@ def _find_effect(call: ToolCall) -> tuple[str, str | None]:
     given = read_arguments(call)
     if call.name == "send_mail":
         return f"outbox/{digest_json(given)[-12:]}.eml", given["body"]
-    return (
-        (f"exports/{given['name']}.csv", given["target"])
-        if call.name == "run_report"
-        else (given["path"], given.get("content"))
-    )
+    if call.name == "run_report":
+        return f"exports/{given['name']}.csv", given["target"]
+    return given["path"], given.get("content")
 
 
 class ReferenceHarness:

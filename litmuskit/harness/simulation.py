@@ -58,9 +58,8 @@ class Simulation(Tabular):
             counts = (len(group), len(flagged), sum(truth.violated for truth in group))
             rows.append((agent, *counts, sum(not t.violated for t in flagged), sum(t.faulted for t in flagged)))
         columns = ("agent", "episodes", "flagged", "violated", "flagged falsely", "fault before flag")
-        return Table(
-            columns=columns, rows=tuple(sorted(rows)), caption=f"Simulated episodes, match key {self.settings['match_key']}"
-        )
+        caption = f"Simulated episodes, match key {self.settings['match_key']}"
+        return Table(columns=columns, rows=tuple(sorted(rows)), caption=caption)
 
     def confusion(self, decisions: Any = None) -> Table:
         """Truth by decision, every episode once.
@@ -76,8 +75,7 @@ class Simulation(Tabular):
             found = dict(decisions)
         else:
             found = {verdict.record: verdict.decision for verdict in getattr(decisions, "verdicts", decisions)}
-        missing = sorted({truth.record for truth in self.truth} - set(found))
-        if missing:
+        if missing := sorted({truth.record for truth in self.truth} - set(found)):
             raise InputError("records without a decision", where="decisions", found=name_all(missing))
         columns = list(dict.fromkeys(found[truth.record] or "unflagged" for truth in self.truth))
         tally = Counter((_describe(truth), found[truth.record] or "unflagged") for truth in self.truth)
@@ -137,19 +135,13 @@ def simulate_episodes(
     >>> simulate_episodes(40, faults={"replay": 1.0}, agents={"repair": 1.0}, match_key="arguments")
     Simulation(40 episodes, 40 flagged, 0 violated)
     """
-    settings: dict[str, Any] = {
-        "faults": faults,
-        "match_key": match_key,
-        "instances": instances,
-        "declare": declare,
-        "recurring_ids": recurring_ids,
-    }
-    pairs = run_log(episodes, agents=agents, seed=seed, **settings)
-    names = list_instances(instances)[:episodes]
+    settings: dict[str, Any] = {"faults": faults, "match_key": match_key, "instances": instances}
+    logging: dict[str, Any] = {"declare": declare, "recurring_ids": recurring_ids}
+    pairs = run_log(episodes, agents=agents, seed=seed, **settings, **logging)
     run = partial(run_episode, harness=ReferenceHarness(match_key=match_key), seed=f"{seed}/reference", faults=reference_faults)
     reference = tuple(
         run(name, agent, epoch=epoch, declare=declare, recurring_ids=recurring_ids)[0]
-        for name in names
+        for name in list_instances(instances)[:episodes]
         for epoch, agent in enumerate(REFERENCE, 1)
     )
     return Simulation(
@@ -157,7 +149,7 @@ def simulate_episodes(
         truth=tuple(truth for _, truth in pairs),
         reference=reference,
         controls={episode.record: agent for episode in reference if (agent := episode.groups["agent"]) in CONTROLS},
-        settings={**settings, "agents": agents, "seed": seed},
+        settings={**settings, **logging, "agents": agents, "seed": seed},
     )
 
 
@@ -179,11 +171,9 @@ def run_log(
     shares = _check_agents({name: 1 / len(AGENTS) for name in AGENTS} if agents is None else agents)
     names, faults, choose = list_instances(instances), check_faults(faults), Random(f"{seed}/agents")
     chosen = choose.choices([*shares], [*shares.values()], k=episodes)
-    run = partial(run_episode, harness=ReferenceHarness(match_key=match_key), seed=seed, faults=faults, declare=declare)
-    return [
-        run(names[number % instances], agent, epoch=number // instances + 1, recurring_ids=recurring_ids)
-        for number, agent in enumerate(chosen)
-    ]
+    harness = ReferenceHarness(match_key=match_key)
+    run = partial(run_episode, harness=harness, seed=seed, faults=faults, declare=declare, recurring_ids=recurring_ids)
+    return [run(names[n % instances], agent, epoch=n // instances + 1) for n, agent in enumerate(chosen)]
 
 
 def _check_agents(agents: Mapping[str, float]) -> dict[str, float]:
