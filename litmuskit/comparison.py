@@ -81,19 +81,20 @@ def compare(left: Stimulus, right: Stimulus) -> Comparison:
 
 
 def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Stimulus, right: Stimulus) -> list[Difference]:
-    found = []
-    for name, x, y, detail in (("system", a.system, b.system, "text differs"), ("opts", a.opts, b.opts, "options differ")):
-        if x != y:
-            found.append(Difference(component=name, index=None, left=x, right=y, detail=detail))
-    if a.tools == b.tools:
-        return found
-    if a.toolset == b.toolset:
-        return [*found, Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="order only")]
-    names = [a.tool, b.tool]
-    if not isinstance(left, Fingerprint) and not isinstance(right, Fingerprint):
-        names = [_name_tools(left, a.tool), _name_tools(right, b.tool)]
-    unlogged = Difference(component="tools", index=None, left=a.tools, right=b.tools, detail="not logged on one side")
-    return [*found, *(_compare_tools(a.tool, b.tool, *names) or [unlogged])]
+    """What differs around the messages: text, options, tools one by one; what only one side logged is said so."""
+    texts = {"system": "text differs", "opts": "options differ", "tools": "order only" if a.toolset == b.toolset else None}
+    found: list[Difference] = []
+    for name, detail in texts.items():
+        x, y = getattr(a, name), getattr(b, name)
+        told = "not logged on one side" if name in set(a.unlogged) ^ set(b.unlogged) else detail
+        if x != y and told:
+            found.append(Difference(component=name, index=None, left=x, right=y, detail=told))
+        elif x != y:
+            names = [a.tool, b.tool]  # bare fingerprints hold no names
+            if not isinstance(left, Fingerprint) and not isinstance(right, Fingerprint):
+                names = [_name_tools(left, a.tool), _name_tools(right, b.tool)]
+            found += _compare_tools(a.tool, b.tool, *names)
+    return found
 
 
 def _name_tools(stimulus: Transcript | Mapping[str, Any], digests: Sequence[str]) -> list[str]:

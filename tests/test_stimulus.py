@@ -345,3 +345,17 @@ def test_parse_message_accepts_the_provider_shape() -> None:
         "$",
     )
     assert plain == provider
+
+
+@pytest.mark.parametrize("part", ["system", "tools", "opts"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("bare", [False, True])
+def test_compare_says_what_only_one_side_logged(part: str, swapped: bool, bare: bool) -> None:
+    user = Message(role="user", content="hi")
+    for context in (Context(), Context(system="s", tools=({"name": "a"},), opts={"tool_choice": "auto"})):
+        call = ModelCall(turn=1, context=context, delivered=((0, 1),), proposed=None)
+        pair = [Transcript(messages=(user,), calls=(call,), unlogged=frozenset(names)) for names in ((), (part,))]
+        if swapped:
+            pair.reverse()
+        found = compare(*(map(fingerprint, pair) if bare else pair)).differences
+        assert [(d.component, d.detail) for d in found] == [(part, "not logged on one side")]
