@@ -108,11 +108,8 @@ def sniff(head: bytes, name: str) -> bool:
     >>> sniff(b'{"suite_name": "slack", "pipeline_name": "x", "user_task_id": "user_task_0"', "a.json")
     True
     """
-    return (
-        head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
-        and sum(map(head.__contains__, _KEYS)) >= 3
-        and not name.endswith(".jsonl")
-    )
+    is_object = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+    return is_object and sum(map(head.__contains__, _KEYS)) >= 3 and not name.endswith(".jsonl")
 
 
 def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
@@ -134,10 +131,8 @@ def read_episodes(member: Member, rules: LabelRules) -> Iterator[Episode]:
             _convert(message.content, list[_Block], where, f"$.messages[{index}].content")
     suite, task, attack = run.suite_name, run.injection_task_id or "none", run.attack_type or "none"
     attacked = run.injection_task_id is not None or bool(run.injections)
-    transcript = _build_transcript(run.messages)
-    parts = _split_path(member)
+    transcript, parts, package = _build_transcript(run.messages), _split_path(member), run.agentdojo_package_version
     pipeline = parts[0] if parts[1:4] == (suite, run.user_task_id, attack) else run.pipeline_name
-    package = run.agentdojo_package_version
     groups = {"pipeline": pipeline, "suite": suite, "attack": attack, "user_task": run.user_task_id, "injection_task": task}
     yield Episode(
         record="/".join(parts),
@@ -201,16 +196,11 @@ def _read_labels(run: _Run, rules: LabelRules, where: str, *, attacked: bool) ->
 
 @lru_cache(maxsize=4096)
 def _label_security(task: str, attack: str | None, security: bool | None, attacked: bool, rules: LabelRules) -> Label:
+    """The package's own label; no scorer of it looks at form."""
     denial = f"_{attack}".endswith("_dos")
-    key: Any = "unknown" if denial else TASK_KEYS.get(task, "unknown")
-    return Label(
-        scorer="security",
-        violation=security if attacked else None,
-        match_key=rules.match_key or key,
-        value=security,
-        reason="denial of service: security is not utility" if denial else None,
-        schema_check=False,  # no scorer of the package looks at form
-    )
+    key: Any = rules.match_key or ("unknown" if denial else TASK_KEYS.get(task, "unknown"))
+    reason, said = "denial of service: security is not utility" if denial else None, security if attacked else None
+    return Label(scorer="security", violation=said, match_key=key, value=security, reason=reason, schema_check=False)
 
 
 def _build_transcript(logged: list[_Message]) -> Transcript:
@@ -218,8 +208,7 @@ def _build_transcript(logged: list[_Message]) -> Transcript:
     if logged and logged[0].role == "system":
         system, logged = _build_message(logged[0]).text, logged[1:]
     pool = tuple(map(_build_message, logged))
-    context = Context(system=system)
-    calls = []
+    context, calls = Context(system=system), []
     starts = [index for index, message in enumerate(logged) if message.role == "assistant"]
     for turn, (start, stop) in enumerate(pairwise([*starts, len(pool)]), 1):
         answer, shown = pool[start], ((0, start),)

@@ -138,10 +138,9 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
 
 
 def _count_promised(header: _Header) -> int:
-    total, ids = dig(header.results, "total_samples"), dig(header.eval, "dataset", "sample_ids")
-    epochs = dig(header.eval, "config", "epochs")
-    if isinstance(total, int):
+    if isinstance(total := dig(header.results, "total_samples"), int):
         return total
+    ids, epochs = dig(header.eval, "dataset", "sample_ids"), dig(header.eval, "config", "epochs")
     return len(ids) * (epochs if isinstance(epochs, int) else 1) if isinstance(ids, list) else 0
 
 
@@ -164,6 +163,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
     reading = read_transcript(sample, version, source)
     error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
     copied = _is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created"))
+    where = f"{source} sample {sample.id!r} epoch {sample.epoch}"
     return Episode(
         record=f"{log.name}#{sample.id}#{sample.epoch}",
         source=source,
@@ -171,10 +171,8 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         epoch=sample.epoch,
         run=_name_run(header.eval, sample),
         transcript=reading.transcript,
-        labels=_read_labels(
-            scores, len(reading.transcript.calls), rules, f"{source} sample {sample.id!r} epoch {sample.epoch}"
-        ),
-        harness=_read_harness(header.eval, reading, version, sample.metadata, copied=copied),
+        labels=_read_labels(scores, len(reading.transcript.calls), rules, where),
+        harness=_read_harness(header.eval, reading.caps, version, sample.metadata, copied=copied),
         status=_read_status(header.status, sample, reading),
         error=None if error is None else str(error),
         payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
@@ -214,14 +212,12 @@ def _read_turn(scorer: str, told: Any, turns: int, where: str) -> int | None:
     return int(number)
 
 
-def _read_harness(
-    spec: Mapping[str, Any], reading: Reading, version: tuple[int, ...], metadata: Any, *, copied: bool | None
-) -> Harness:
+def _read_harness(spec: Any, caps: Sequence[int], version: tuple[int, ...], metadata: Any, *, copied: bool | None) -> Harness:
     policies = {}
-    if reading.caps:
+    if caps:
         cut = next(name for start, name in _CUTS if version >= start)
-        digest = digest_json({"max_tool_output": list(reading.caps), "cut": cut})
-        policies["truncation"] = Policy(name="max_tool_output", version=f"{reading.caps[-1]} bytes, {cut}", digest=digest)
+        digest = digest_json({"max_tool_output": list(caps), "cut": cut})
+        policies["truncation"] = Policy(name="max_tool_output", version=f"{caps[-1]} bytes, {cut}", digest=digest)
     of_run = None if copied else dig(spec, "metadata", "mutation_policy")  # a copied sample ran before this run had one
     named = dig(metadata, "mutation_policy") or of_run
     if isinstance(named, str):

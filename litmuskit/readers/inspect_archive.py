@@ -77,10 +77,8 @@ class Archive:
         if len(whole) != size:
             inflated = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
             raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=inflated)
-        if zlib.crc32(whole) != entry.CRC:
-            raise LogFormatError(
-                "checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{zlib.crc32(whole):08x}"
-            )
+        if (checksum := zlib.crc32(whole)) != entry.CRC:
+            raise LogFormatError("checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{checksum:08x}")
         return whole
 
     def _inflate(self, packed: bytes, method: int, bound: int) -> bytes:
@@ -94,11 +92,10 @@ class Archive:
         """One sequence of a chunked sample; chunks are named by their first index and must leave no gap."""
         whole: list[Any] = []
         for start, name in sorted(self.chunks.get(f"{shell.removesuffix('/sample.json')}/{kind}", {}).items()):
+            place = self.locate(name)
             if start != len(whole):
-                raise LogFormatError(
-                    "a chunk is missing before this one", where=self.locate(name), expected=len(whole), found=start
-                )
-            whole += decode_json(self.read(name), list[Any], self.locate(name))
+                raise LogFormatError("a chunk is missing before this one", where=place, expected=len(whole), found=start)
+            whole += decode_json(self.read(name), list[Any], place)
         return whole
 
 

@@ -94,10 +94,8 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
         final=final and pool.split_system(final)[1],
         unlogged=frozenset(name for name, held in logged.items() if not held),
     )
-    caps = {(turn.event.config or {}).get("max_tool_output") for turn in turns}
-    return Reading(
-        transcript, declared, live if any(live) else None, tuple(sorted(cap for cap in caps if isinstance(cap, int)))
-    )
+    caps = {cap for turn in turns if isinstance(cap := (turn.event.config or {}).get("max_tool_output"), int)}
+    return Reading(transcript, declared, live if any(live) else None, tuple(sorted(caps)))
 
 
 def read_surroundings(event: SampleEvent, system: str | None, texts: Texts) -> Context:

@@ -153,11 +153,9 @@ class Texts:
 
     def resolve_text(self, text: str, owners: tuple[Any, ...]) -> str:
         """A text, or the one it refers to unless one of ``owners`` wrote just this."""
-        if (
-            self.own
-            and (own := next((self.own[owner, text] for owner in owners if (owner, text) in self.own), None)) is not None
-        ):
-            return own
+        for owner in owners if self.own else ():
+            if (owner, text) in self.own:
+                return self.own[owner, text]
         found = _REFERENCE.fullmatch(text)
         if found and found[1] not in self.stored and len(found[1]) == 32:
             raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=text)
