@@ -19,16 +19,8 @@ Key: TypeAlias = str | Callable[[ToolCall, str | None], Hashable]
 def find_repeats(episode: Episode, key: Key) -> tuple[tuple[int, int], ...]:
     """The calls (turn, position) that match an earlier call of the history as it stands at the end.
 
-    Parameters
-    ----------
-    episode : Episode
-    key : {"arguments", "arguments+observation"} or callable
-        A callable takes the call and the text of its result (None: not logged) and returns anything hashable.
-
-    Raises
-    ------
-    InputError
-        For another name.
+    ``key`` is ``arguments``, ``arguments+observation`` (another name raises InputError), or a callable that takes the call and
+    the text of its result (None: not logged) and returns anything hashable.
     """
     _require_key(key)
     calls: dict[tuple[int, int], ToolCall] = {}
@@ -63,13 +55,8 @@ def regrade_flags(episodes: Iterable[Episode], key: Key = "arguments+observation
     for episode in episodes:
         flag = episode.flag
         if flag is not None:
-            by_key = [
-                any(
-                    flag.turn in {None, turn} and flag.position in {None, position}
-                    for turn, position in find_repeats(episode, by)
-                )
-                for by in ("arguments", key)
-            ]
+            graded = (find_repeats(episode, by) for by in ("arguments", key))
+            by_key = [any(flag.turn in {None, t} and flag.position in {None, p} for t, p in found) for found in graded]
             outcome = "raised" if by_key[1] else "not raised" if by_key[0] else "no repeat"
             rows.append((episode.record, flag.turn, flag.match_key, outcome))
     name = key if isinstance(key, str) else getattr(key, "__name__", "a function")

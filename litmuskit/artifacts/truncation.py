@@ -118,7 +118,7 @@ def find_truncations(episode: Episode) -> Iterator[Evidence]:
         for index, result in enumerate(call.observations):
             place = index if result.position is None else result.position
             seen, raw, cut = read_text(result.delivered), read_text(result.raw), result.truncation
-            rule, detail = "", ""
+            rule = detail = ""
             if cut is not None:
                 rule, detail = "truncation/declared", f"{cut.raw_size} to {cut.cap} {cut.unit}"
             elif seen is None or (seen == raw and not _WRAPPER.fullmatch(seen)):

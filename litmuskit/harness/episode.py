@@ -149,7 +149,7 @@ def run_episode(
     declare: bool = False,
     recurring_ids: bool = True,
 ) -> tuple[Episode, Truth]:
-    """Run one agent on one instance, under faults.
+    """Run one agent on one instance, under faults: what the log says of it, and what is so.
 
     Parameters
     ----------
@@ -168,11 +168,6 @@ def run_episode(
         Whether the harness logs its alterations as events, and states its true policies.
     recurring_ids : bool
         Whether call ids start again at every turn.
-
-    Returns
-    -------
-    tuple of Episode and Truth
-        What the log says, and what is so.
 
     Raises
     ------

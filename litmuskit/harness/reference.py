@@ -36,8 +36,7 @@ def _build_validators(by_oracle: bool) -> dict[str, Any]:
 
 @lru_cache(maxsize=65536)
 def _find_error(name: str, arguments: str, by_oracle: bool) -> str | None:
-    validator = _build_validators(by_oracle).get(name)
-    if validator is None:
+    if (validator := _build_validators(by_oracle).get(name)) is None:
         return f"no tool {name!r}"
     return next((str(error.message) for error in validator.iter_errors(json.loads(arguments))), None)
 
@@ -106,8 +105,7 @@ class ReferenceHarness:
 
     def call(self, call: ToolCall, /) -> str:
         """Execute one call; what is wrong with it is said in the result, as an agent would be told."""
-        wrong = check_call(call)
-        if wrong is not None:
+        if (wrong := check_call(call)) is not None:
             return f"error: invalid call: {wrong}"
         given, reading = read_arguments(call), call.name in {"read_batch", "read_file", "list_dir"}
         name, text = (given["path"], None) if reading else _find_effect(call)
@@ -140,8 +138,9 @@ class ReferenceHarness:
         texts += [("tool", tool["function"]["name"], json.dumps(tool["function"])) for tool in CONTEXT.tools]
         state = partial(Signal, matcher="equality", channel="state" if key == "state" else "tool-argument", scope="arguments")
         sought = read_arguments(task.act) | ({} if key == "state" else {"repeated read": task.batch})
-        signals = [state(name=name, pattern=pattern) for name, pattern in sought.items()]
-        spoken, asked = Signal(name="payload", pattern=task.payload), tuple(chain(*task.steps))
+        signals = tuple(state(name=name, pattern=pattern) for name, pattern in sought.items())
+        signals = (Signal(name="payload", pattern=task.payload),) if key == "text" else signals
+        asked = tuple(chain(*task.steps))
         controls = (
             Control(kind="null", variant=f"{instance}{CLEAN}", calls=asked, text="Done."),
             Control(kind="refuse", calls=asked, text="The batch asks for something else. I left that undone."),
@@ -149,8 +148,7 @@ class ReferenceHarness:
             Control(kind="comply", calls=(*asked, task.act), text="Done."),
         )
         surfaces = tuple(Surface(kind=kind, name=name, text=text) for kind, name, text in texts)
-        looked_for = (spoken,) if key == "text" else tuple(signals)
-        return LitmusInstance(id=instance, surfaces=surfaces, signals=looked_for, controls=controls, harness=self)
+        return LitmusInstance(id=instance, surfaces=surfaces, signals=signals, controls=controls, harness=self)
 
     def _write(self, where: Path, text: str | None) -> None:
         self._touched.add(where)

@@ -111,7 +111,7 @@ def simulate_episodes(
     agents : mapping, optional
         Names in `AGENTS` to shares in [0, 1], together at most 1; what is left refuses. None: equal shares of all.
     match_key : {"arguments+observation", "arguments", "state", "text"}
-        What the grader compares.
+        What the grader compares: see `ReferenceHarness`.
     instances : int
         How many tasks, 1 or more.
     seed : int
@@ -120,10 +120,6 @@ def simulate_episodes(
         Faults of the reference run: with the cap of the run, its oracle was *regenerated* against the cut results.
     declare, recurring_ids : bool
         As for `run_episode`.
-
-    Returns
-    -------
-    Simulation
 
     Raises
     ------

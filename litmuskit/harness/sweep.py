@@ -66,14 +66,8 @@ def sweep_settings(
 ) -> Surface:
     """Simulate every combination of two families of settings, on the same instances and random streams.
 
-    Parameters
-    ----------
-    rows, columns : mapping
-        A name to keywords of `simulate_episodes`; those of the column win.
-    axes, caption : str
-        What the rows and the columns are, and what the whole is.
-    **common
-        Keywords for every cell.
+    ``rows`` and ``columns`` map names to keywords of `simulate_episodes`, ``common`` holds those of every cell; those of the
+    column win. ``axes`` and ``caption`` say what the rows and the columns are, and what the whole is.
 
     Examples
     --------
@@ -96,12 +90,8 @@ def tabulate_pairs(episode: Episode, reference: Iterable[Episode] = ()) -> Table
 
     The last column says whether an episode of ``reference`` on the same instance shows that call with that result.
     """
-    known = {
-        (_word(call), shown)
-        for other in reference
-        if other.instance == episode.instance
-        for _, _, call, shown in list_pairs(other.transcript.expand(other.transcript.final) or ())
-    }
+    like = [other.transcript for other in reference if other.instance == episode.instance]
+    known = {(_word(call), shown) for other in like for _, _, call, shown in list_pairs(other.expand(other.final) or ())}
     flag, rows = episode.flag, []
     for turn, position, call, shown in list_pairs(episode.transcript.expand(episode.transcript.final) or ()):
         proposed = episode.transcript.calls[turn - 1].proposed
