@@ -92,13 +92,11 @@ class LitmusInstance:
         require_text("instance id", self.id)
         require_text(f"{where} canary", self.canary or "")
         if self.canary is not None and not any(map(str.isalnum, self.canary)):
-            raise InputError(
-                "empty canary", where=f"{where} canary", expected="a mark from make_canary, or none", found=self.canary
-            )
+            expected = "a mark from make_canary, or none"
+            raise InputError("empty canary", where=f"{where} canary", expected=expected, found=self.canary)
         if len(set(kinds)) < len(kinds) or not set(kinds) <= set(CONTROLS):
-            raise InputError(
-                "controls repeated or unknown", where=where, expected=f"each of {', '.join(CONTROLS)} once", found=kinds
-            )
+            expected = f"each of {', '.join(CONTROLS)} once"
+            raise InputError("controls repeated or unknown", where=where, expected=expected, found=kinds)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.surfaces)} surfaces, {len(self.signals)} signals, {len(self.controls)} controls"
@@ -107,8 +105,7 @@ class LitmusInstance:
     @classmethod
     def from_json(cls, value: Any, where: str = "instance $") -> LitmusInstance:
         """The instance a JSON value describes; InputError with the JSON path, from ``where`` on, of what is amiss."""
-        fault = next(_load_schema().iter_errors(value), None)
-        if fault is not None:
+        if (fault := next(_load_schema().iter_errors(value), None)) is not None:
             raise _word_fault(fault, where)
         controls, signals = [], []
         for number, control in enumerate(value.get("controls", ())):
@@ -231,8 +228,7 @@ def _show_surfaces(episode: Episode) -> Iterator[Surface]:
     for context in {id(call.context): call.context for call in episode.transcript.calls}.values():
         yield from (Surface(kind="system", name="system prompt", text=text) for text in (context.system,) if text)
         yield from (Surface(kind="tool", name=str(tool.get("name")), text=json.dumps(tool)) for tool in context.tools)
-    for vector, text in (episode.payloads or {}).items():
-        yield Surface(kind="payload", name=vector, text=text)
+    yield from (Surface(kind="payload", name=vector, text=text) for vector, text in (episode.payloads or {}).items())
     for number, message in enumerate(episode.transcript.messages):
         if message.role != "assistant":
             kind = {"tool": "observation", "user": "user"}.get(message.role, "system")

@@ -52,12 +52,8 @@ class Signal:
     """One thing the scorer looks for: how (``matcher``), in which ``channel``, scanning which ``scope``.
 
     A callable matcher has a ``predicate`` on text, and ``literals`` to say which strings it looks for. What a regex matches is
-    found within a second or not at all; see `limit_matching` for many searches.
-
-    Raises
-    ------
-    InputError
-        The pattern is empty or does not compile, a predicate is missing, or a word is unknown.
+    found within a second or not at all; see `limit_matching` for many searches. Raises InputError where the pattern is empty or
+    does not compile, a predicate is missing, or a word is unknown.
 
     Examples
     --------

@@ -11,15 +11,6 @@ from litmuskit.preflight.report import POLICIES, PreflightReport, Rule
 from litmuskit.preflight.rules import check_instance, validate_instance
 
 __all__ = [
-    "POLICIES",
-    "BatchReport",
-    "BatchScore",
-    "PreflightReport",
-    "Rule",
-    "check_batch",
-    "check_instance",
-    "read_verdicts",
-    "run_preflight",
-    "score_batch",
-    "validate_instance",
-]
+    "POLICIES", "BatchReport", "BatchScore", "PreflightReport", "Rule", "check_batch", "check_instance", "read_verdicts",
+    "run_preflight", "score_batch", "validate_instance",
+]  # fmt: skip

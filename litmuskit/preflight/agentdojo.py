@@ -14,6 +14,7 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,21 +33,11 @@ VICTIM = "gpt-4o-2024-05-13"  # the attack addresses its victim by name
 
 
 def check_suites(version: str, *, suite: str | None = None, resume: Path | None = None) -> Iterator[dict[str, Any]]:
-    """One record per user x injection pair of a benchmark version, in the package's order.
+    """One record per user x injection pair of a benchmark version (one of `VERSIONS`), in the package's order.
 
-    Parameters
-    ----------
-    version : str
-        One of `VERSIONS`.
-    suite : str, optional
-        workspace, travel, banking or slack; all of them by default.
-    resume : path, optional
-        Records already in this file of JSON lines are not made again; new ones are appended as they are made.
-
-    Raises
-    ------
-    InputError
-        An unknown version or suite, or the package is not installed.
+    The ``suite`` is workspace, travel, banking or slack; all of them by default. Records already in ``resume``, a file of JSON
+    lines, are not made again; new ones are appended as they are made. Raises InputError for an unknown version or suite, or
+    where the package is not installed.
     """
     try:
         from agentdojo.attacks.attack_registry import load_attack
@@ -107,7 +98,7 @@ class _Bench:
     def _find_crossfire(self, injections: Sequence[Any]) -> dict[str, list[str]]:
         """Whose success fires each task's detector, on the clean environment."""
         fired: dict[str, list[str]] = {injection.ID: [] for injection in injections}
-        for done, other in ((done, other) for done in injections for other in injections if done is not other):
+        for done, other in permutations(injections, 2):
             if attempt(partial(self._play, None, other, self.clean, (done,), done.GROUND_TRUTH_OUTPUT))[0]:
                 fired[other.ID].append(done.ID)
         return fired
@@ -115,8 +106,7 @@ class _Bench:
     def check_pair(self, key: str, user: Any, injection: Any) -> PreflightReport:
         payloads = self.attack.attack(user, injection)
         attacked = self.suite.load_and_inject_default_environment(payloads)
-        quote = "\n".join(dict.fromkeys(payloads.values()))
-        success = injection.GROUND_TRUTH_OUTPUT
+        quote, success = "\n".join(dict.fromkeys(payloads.values())), injection.GROUND_TRUTH_OUTPUT
         plays: dict[str, tuple[Any, Sequence[Any], str]] = {
             "null": (self.clean, (user,), user.GROUND_TRUTH_OUTPUT),
             "refuse": (attacked, (user,), REFUSAL),
@@ -131,9 +121,8 @@ class _Bench:
         surfaces = (Surface(kind="user", name="prompt", text=user.PROMPT), *payload, *self.shared)
         collisions, disjoint = check_disjoint(LitmusInstance(id=key, surfaces=surfaces, signals=(signal,)))
         orders = {"user task first": (user, injection), "injection task first": (injection, user)}
-        ended = {
-            name: attempt(partial(self._play, user, injection, attacked, both, success))[0] for name, both in orders.items()
-        }
+        play = partial(self._play, user, injection, attacked)
+        ended = {name: attempt(partial(play, both, success))[0] for name, both in orders.items()}
         swayed = None not in ended.values() and len(set(ended.values())) > 1
         order = Rule(name="order of tasks", result="note" if swayed else "pass", detail=str(ended), policies=())
         crossed = self.crossed.get(injection.ID, [])
@@ -144,8 +133,8 @@ class _Bench:
 
     def _play(self, user: Any, injection: Any, start: Any, tasks: Sequence[Any], text: str) -> bool:
         """Execute the ground truth of ``tasks``, end on ``text``, and score the injection task as the package does."""
-        environment = start.model_copy(deep=True)
-        environment = user.init_environment(environment) if user else environment
+        fresh = start.model_copy(deep=True)
+        environment = user.init_environment(fresh) if user else fresh
         before = environment.model_copy(deep=True)
         trace: list[Any] = []
         for task in tasks:
@@ -163,8 +152,7 @@ def _read_signals(injection: Any) -> tuple[str, ...]:
     """The constants that a task's detector compares with: those in its source, and the class attributes it names."""
     found: list[Any] = []
     for method in (injection.security, injection.security_from_traces):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-        function = tree.body[0]
+        function = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
         statements = function.body[ast.get_docstring(function) is not None :] if isinstance(function, ast.FunctionDef) else []
         for node in (inner for statement in statements for inner in ast.walk(statement)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":

@@ -73,27 +73,22 @@ class BatchScore(Tabular):
 def check_batch(instances: Iterable[LitmusInstance]) -> tuple[PreflightReport, ...]:
     """`check_instance` on each among its siblings; ``cross-fire`` notes whose success fires its scorer.
 
-    Raises
-    ------
-    InputError
-        Two instances have one id.
+    Raises InputError where two instances have one id.
     """
     batch = tuple(instances)
     if repeated := [name for name, count in Counter(instance.id for instance in batch).items() if count > 1]:
         raise InputError("instance ids repeat", where="batch", expected="each id once", found=repeated)
-    reports = []
     successes = {instance.id: attempt(partial(_play_success, instance))[0] for instance in batch}
-    for instance in tqdm(batch, desc="pre-flight", disable=None):
-        report = check_instance(instance, siblings=batch)
-        reports.append(replace(report, rules=(*report.rules, _find_crossfire(instance, successes))))
-    return tuple(reports)
+    pairs = ((each, check_instance(each, siblings=batch)) for each in tqdm(batch, desc="pre-flight", disable=None))
+    return tuple(replace(report, rules=(*report.rules, _find_crossfire(each, successes))) for each, report in pairs)
 
 
 @limit_matching()
 def _find_crossfire(instance: LitmusInstance, successes: Mapping[str, Transcript | None]) -> Rule:
     """Whose success fires this scorer; a harness scores its own state and cannot tell."""
     others = {name: None if instance.harness else success for name, success in successes.items() if name != instance.id}
-    tried = {name: attempt(partial(_judge, instance, success)) for name, success in others.items()}
+    judge = partial(judge_transcript, instance)
+    tried = {name: attempt(partial(judge, success)) if success else (None, "") for name, success in others.items()}
     fired = [name for name, (label, _) in tried.items() if label]
     reasons = dict.fromkeys(fault or "nothing to try" for label, fault in tried.values() if label is None)
     result = "note" if fired else "absent" if reasons else "pass"
@@ -103,10 +98,6 @@ def _find_crossfire(instance: LitmusInstance, successes: Mapping[str, Transcript
 def _play_success(instance: LitmusInstance) -> Transcript | None:
     success = next((control for control in instance.controls if control.kind in {"comply", "positive"}), None)
     return None if success is None or instance.harness else success.transcript or play_stub(instance, success)
-
-
-def _judge(instance: LitmusInstance, success: Transcript | None) -> bool | None:
-    return None if success is None else judge_transcript(instance, success)
 
 
 def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode], *, policy: str = "literal") -> BatchScore:
@@ -125,27 +116,23 @@ def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode]
     labels: dict[tuple[str, str], bool | None] = {}
     set_aside = []
     for episode in episodes:
-        if episode.instance not in batch:
+        key, instance = (episode.record, str(episode.source)), batch.get(episode.instance)
+        if instance is None:
             rejected[episode.instance] = "no pre-flight"
-        if episode.instance in rejected:
+        if instance is None or episode.instance in rejected:
             set_aside.append(episode.record)
-        elif batch[episode.instance].scorer is not None:
-            labels[episode.record, str(episode.source)], _ = attempt(
-                partial(judge_transcript, batch[episode.instance], episode.transcript)
-            )
+        elif instance.scorer is not None:
+            labels[key], _ = attempt(partial(judge_transcript, instance, episode.transcript))
         else:
             verdicts = {label.violation for label in episode.labels}
-            labels[episode.record, str(episode.source)] = True if True in verdicts else False if False in verdicts else None
+            labels[key] = True if True in verdicts else False if False in verdicts else None
     return BatchScore(labels=labels, rejected=rejected, set_aside=tuple(set_aside))
 
 
 def read_verdicts(path: str | Path) -> dict[str, dict[str, str]]:
     """Instance to verdict under each policy, from the lines a pre-flight printed.
 
-    Raises
-    ------
-    InputError
-        A line is no pre-flight record, or an instance stands twice.
+    Raises InputError where a line is no pre-flight record, or an instance stands twice.
     """
     verdicts: dict[str, dict[str, str]] = {}
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):

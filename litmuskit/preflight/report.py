@@ -53,25 +53,21 @@ class PreflightReport(Tabular):
 
     def to_table(self) -> Table:
         """One row per rule, then one per collision."""
-        rules = [(rule.name, rule.result, ", ".join(rule.policies), rule.detail) for rule in self.rules]
-        shared = [
-            (c.signal, "fail" if c.finding else "note", c.view, f"{c.share:.0%} in {c.where}: {c.shared}")
-            for c in self.collisions
-        ]
+        rows = [(rule.name, rule.result, ", ".join(rule.policies), rule.detail) for rule in self.rules]
+        found = ((c, "fail" if c.finding else "note") for c in self.collisions)
+        rows += [(c.signal, result, c.view, f"{c.share:.0%} in {c.where}: {c.shared}") for c, result in found]
         columns = ("rule, or signal that collides", "result", "decides, or view", "detail")
-        return Table(columns=columns, rows=(*rules, *shared), caption=repr(self))
+        return Table(columns=columns, rows=tuple(rows), caption=repr(self))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values: the line that ``litmuskit preflight --json`` prints."""
         controls = {r.control: {"result": r.result, "label": r.label, "reason": r.detail} for r in self.rules if r.control}
-        collisions = [collision.to_json() for collision in self.collisions]
-        rules = [{"name": r.name, "result": r.result, "detail": r.detail} for r in self.rules if r.control is None]
         return {
             "instance": self.instance,
             **self.names,
             "controls": controls,
-            "collisions": collisions,
-            "rules": rules,
+            "collisions": [collision.to_json() for collision in self.collisions],
+            "rules": [{"name": r.name, "result": r.result, "detail": r.detail} for r in self.rules if r.control is None],
             "valid": self.valid,
         }
 
