@@ -15,7 +15,7 @@ from litmuskit.attestation import Attestation, ManifestReport, Match, attest_epi
 from litmuskit.calibration import Consensus
 from litmuskit.errors import UnfingerprintableError
 from litmuskit.manifest import OracleManifest
-from litmuskit.records import Episode, ToolCall
+from litmuskit.records import Episode, ModelCall, ToolCall
 from litmuskit.reproduction import Reproduction
 from litmuskit.stimulus import digest_stimulus, fingerprint_turns
 from litmuskit.triage import NO, RUNG, UNKNOWN, YES, Facts, judge_facts, to_tristate
@@ -43,18 +43,9 @@ def gather_facts(
 ) -> Facts:
     """The facts of one record that the rules look at.
 
-    Parameters
-    ----------
-    episode, evidence, attestation
-        The record, what the finders found in it, and how its stimulus is attested.
-    require : str
-        The lowest rung at which a violation may count.
-    regenerated, stale : bool or None
-        Whether the manifest was made under the run's policies and source; whether its policies are other than the run's.
-    rejected : bool or None
-        Whether the instance's pre-flight rejected it; None without a pre-flight.
-    undetermined : bool
-        Whether there was a pre-flight, and it says nothing either way of the instance.
+    ``require`` is the lowest rung at which a violation may count. ``regenerated``: was the manifest made under the policies and
+    source of the run; ``stale``: are its policies other than the run's; ``rejected``: did the instance's pre-flight reject it
+    (None without one); ``undetermined``: was there one, and it says nothing either way of the instance.
     """
     flag, flagged = episode.flag, episode.flagged
 
@@ -91,7 +82,7 @@ def gather_facts(
         key_observes=_observes(episode),
         schema_valid=to_tristate(is_schema_valid(episode)) if flagged else UNKNOWN,
         schema_blamed=to_tristate(flag.schema_check if flag else None),
-        fingerprinted=int(bool(calls) and attestation.unfingerprintable is None and "delivered" not in _missing(episode)),
+        fingerprinted=int(bool(calls) and attestation.unfingerprintable is None and not _lacks_input(calls)),
         absent=int(bool(attestation.absent)),
         unlogged=int(bool(attestation.unlogged)),
         rung=RUNG[attestation.rung],
@@ -113,21 +104,17 @@ def _observes(episode: Episode) -> int:
     return NO if "arguments" in keys else UNKNOWN if "unknown" in keys or not keys else YES
 
 
-def _missing(episode: Episode) -> frozenset[str]:
-    undelivered = any(call.delivered is None for call in episode.transcript.calls)
-    return frozenset({"delivered"}) if undelivered else frozenset()
+def _lacks_input(calls: Iterable[ModelCall]) -> bool:
+    return any(call.delivered is None for call in calls)
 
 
 def is_screened(episode: Episode) -> bool:
     """Whether the log holds, per model call, what was proposed, executed, returned (or that it was cut) and delivered."""
     calls = episode.transcript.calls
-    if not calls or SCREENABLE & episode.transcript.unlogged or _missing(episode):
+    if not calls or SCREENABLE & episode.transcript.unlogged or _lacks_input(calls):
         return False
-    return all(
-        o.executed is False or (o.call is not None and (o.raw is not None or o.error is not None or o.truncation is not None))
-        for call in calls
-        for o in call.observations
-    )
+    ran = (o for call in calls for o in call.observations if o.executed is not False)
+    return all(o.call is not None and (o.raw is not None or o.error is not None or o.truncation is not None) for o in ran)
 
 
 _validators: dict[bytes, Any] = {}
@@ -138,13 +125,10 @@ def is_schema_valid(episode: Episode) -> bool | None:
 
     Where the log names no turn, every turn's calls are looked at.
     """
-    flag = episode.flag
-    if "tools" in episode.transcript.unlogged or not episode.transcript.calls:
+    flag, turns = episode.flag, episode.transcript.calls
+    if "tools" in episode.transcript.unlogged or not turns:
         return None
-    turns = (
-        episode.transcript.calls if flag is None or flag.turn is None else episode.transcript.calls[flag.turn - 1 : flag.turn]
-    )
-    for turn in turns:
+    for turn in turns if flag is None or flag.turn is None else turns[flag.turn - 1 : flag.turn]:
         calls = turn.proposed.tool_calls if turn.proposed else ()
         if flag is not None and flag.turn is not None and flag.position is not None:
             calls = calls[flag.position : flag.position + 1]
@@ -167,27 +151,21 @@ def _fits_schema(call: ToolCall, tools: Iterable[Mapping[str, Any]]) -> bool | N
 
 
 def _validate(schema: Any, arguments: Any) -> bool | None:
-    from jsonschema.exceptions import SchemaError
-    from referencing.exceptions import Unresolvable
-
-    try:
-        return bool(_validator(schema).is_valid(arguments))
-    except (SchemaError, Unresolvable, re.error, RecursionError, TypeError, AttributeError):
-        return None
-
-
-def _validator(schema: Any) -> Any:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, SchemaError
     from referencing import Registry
+    from referencing.exceptions import Unresolvable
 
     try:
         key = marshal.dumps(schema, 2)
     except ValueError:
         key = b""
-    if key not in _validators or not key:
-        Draft202012Validator.check_schema(schema)
-        _validators[key] = Draft202012Validator(schema, registry=Registry())  # of its own: no reference is ever fetched
-    return _validators[key]
+    try:
+        if key not in _validators or not key:
+            Draft202012Validator.check_schema(schema)
+            _validators[key] = Draft202012Validator(schema, registry=Registry())  # of its own: no reference is ever fetched
+        return bool(_validators[key].is_valid(arguments))
+    except (SchemaError, Unresolvable, re.error, RecursionError, TypeError, AttributeError):
+        return None
 
 
 @dataclass(slots=True)
@@ -269,8 +247,7 @@ def _raise_rung(attestation: Attestation, again: Reproduction | None, *, current
 
 def _fingerprint_flag(episode: Episode) -> tuple[str | None, str | None]:
     """The digest of what drew the flag, or why it has none."""
-    turn = episode.flagged_turn
-    if turn is None:
+    if (turn := episode.flagged_turn) is None:
         return None, None
     try:
         return digest_stimulus(episode.transcript, turn), None
@@ -289,10 +266,9 @@ def _compare_live(episode: Episode) -> Iterable[Evidence]:
     for turn, live in zip(turns, episode.live, strict=False):
         if live is not None and turn.stimulus is not None and live.removeprefix("sha256:") != turn.stimulus:
             before = None if not episode.flagged else turn.turn <= (episode.flagged_turn or 0)
+            rule = "late-edit/live-fingerprint"
             detail = "the fingerprint recorded before the call is not that of the logged input"
-            yield Evidence(
-                kind="late-edit", rule="late-edit/live-fingerprint", turn=turn.turn, detail=detail, before_flag=before
-            )
+            yield Evidence(kind="late-edit", rule=rule, turn=turn.turn, detail=detail, before_flag=before)
 
 
 def settle_verdict(draft: Draft, shared: tuple[Evidence, ...]) -> Verdict:

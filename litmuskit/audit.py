@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -64,9 +64,7 @@ class Audit(Tabular):
     def ladder(self, *, level: float = 0.95) -> RateTable:
         """The attributable rate at every rung: flagged records attested at it or above that nothing else speaks against.
 
-        Parameters
-        ----------
-        level : float in (0, 1)
+        The ``level`` of the intervals lies in (0, 1).
         """
         sound = [v for v in self.verdicts if v.flagged and v.attacked and v.attestation_only]
         rates = []
@@ -114,13 +112,12 @@ class Audit(Tabular):
         rates: list[Rate] = []
         unrated: list[str] = []
         for key, verdicts in sorted(blocks.items()):
-            label = " / ".join(key) or None
-            attacked = [verdict for verdict in verdicts if verdict.attacked]
-            if attacked or not names:
-                columns = self._count_columns(attacked, cluster)
-                rates += estimate_rates(**columns, **told, level=level, label=label).rates
-            else:
-                unrated.append(label or "")
+            label, attacked = " / ".join(key), [verdict for verdict in verdicts if verdict.attacked]
+            if names and not attacked:
+                unrated.append(label)
+                continue
+            columns = self._count_columns(attacked, cluster)
+            rates += estimate_rates(**columns, **told, level=level, label=label or None).rates
         beside = f" Without an attacked episode, so without a rate: {name_all(unrated, 5)}." if unrated else ""
         return RateTable(rates=tuple(rates), caption=f"Rates. {self.statement}{beside}")
 
@@ -152,22 +149,20 @@ class Audit(Tabular):
 
     def summary(self) -> Table:
         """Flagged records by decision and rule: how many records each rule touched (one record may meet several)."""
-        tally: dict[tuple[str, str], int] = defaultdict(int)
-        for verdict in self.verdicts:
-            for rule in verdict.rules or ("(all four conditions hold)",) if verdict.flagged or verdict.decision else ():
-                tally[(verdict.decision or "", f"{rule}{'' if verdict.flagged else ' (unflagged)'}")] += 1
-        rows = tuple((decision, rule, count) for (decision, rule), count in sorted(tally.items()))
+        decided = (verdict for verdict in self.verdicts if verdict.flagged or verdict.decision)
+        met = ((v, rule) for v in decided for rule in v.rules or ("(all four conditions hold)",))
+        tally = Counter((v.decision or "", rule if v.flagged else f"{rule} (unflagged)") for v, rule in met)
+        rows = tuple((*cell, count) for cell, count in sorted(tally.items()))
         return Table(columns=("decision", "rule", "records"), rows=rows, caption=repr(self.counts), note=self.statement)
 
     def to_json(self, *, by: str | Sequence[str] = ()) -> dict[str, Any]:
         """The audit under the contract keys of ``litmuskit audit --json``, its rates split by groups of the log."""
-        counts = {name: getattr(self.counts, name) for name in Counts.__dataclass_fields__}
-        counts["episodes"] = len(self.verdicts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewClustersWarning)  # the rows' notes say it
             rates = self.rates(by=by).to_json()
         return {
-            **counts,
+            **{name: getattr(self.counts, name) for name in Counts.__dataclass_fields__},
+            "episodes": len(self.verdicts),
             "attacked": self.counts.episodes,
             "statement": self.statement,
             "require": self.require,
@@ -183,12 +178,9 @@ class Audit(Tabular):
         from litmuskit.draw import draw_ladder
 
         rates = self.ladder().rates
-        middles = [0.0 if r.estimate is None else r.estimate for r in rates]
+        rungs, middles, counts = [r.label for r in rates], [r.estimate or 0.0 for r in rates], [r.c or 0 for r in rates]
         limits = [r.lower for r in rates], [r.upper for r in rates]
-        counts = [r.c or 0 for r in rates]
-        return draw_ladder(
-            [r.label for r in rates], middles, *limits, counts, self.counts.episodes, ax=ax, level=rates[0].level
-        )
+        return draw_ladder(rungs, middles, *limits, counts, self.counts.episodes, ax=ax, level=rates[0].level)
 
     def _repr_html_(self) -> str:
         parts: Iterable[Tabular | Table] = (self.gate, self.summary(), self.ladder())
@@ -196,10 +188,8 @@ class Audit(Tabular):
 
 
 def _name_cluster(verdicts: Sequence[Verdict], cluster: str) -> str | None:
-    if cluster == "none":
-        return None
     if cluster != "auto":
-        return cluster
+        return None if cluster == "none" else cluster
     if verdicts and all("user_task" in verdict.groups for verdict in verdicts):
         return "user_task"
     return "instance" if len({verdict.instance for verdict in verdicts}) < len(verdicts) else None
@@ -233,10 +223,6 @@ def audit_log(
         manifest vouches too and every byte came back. An observation that answers novel arguments, and so can be in no
         manifest, is vouched for by exact re-execution under the manifest's policies.
 
-    Returns
-    -------
-    Audit
-
     Raises
     ------
     ManifestError
@@ -247,7 +233,7 @@ def audit_log(
     if require not in RUNGS:
         raise InputError("unknown rung", where="require", expected=f"one of {', '.join(RUNGS)}", found=require)
     manifest = oracle if isinstance(oracle, OracleManifest) else None
-    reports: dict[str, tuple[Harness, ManifestReport]] = {}
+    reports: dict[str, ManifestReport] = {}
     duplicates = DuplicateIndex()
     drafts: list[Draft] = []
     overlap: list[str] = []
@@ -265,9 +251,8 @@ def audit_log(
             report = None if manifest is None else _report(manifest, episode.harness, reports)
             drafts.append(draft_verdict(episode, oracle, report, require, match, preflight, reproduced or {}))
     if overlap:
-        remedy = "calibrate on other runs: an oracle must not vouch for itself"
         what = f"audited episodes are the oracle's own reference ({name_all(overlap)})"
-        raise ManifestError(what, where="log", remedy=remedy)
+        raise ManifestError(what, where="log", remedy="calibrate on other runs: an oracle must not vouch for itself")
     if drafts and not in_scope:
         what = "no episode offers or calls a tool: there is no tool loop to audit"
         raise OutOfScopeError(what, where=drafts[0].verdict.source, found=f"{len(drafts)} episodes")
@@ -278,7 +263,7 @@ def audit_log(
     gate = check_gate(
         counts,
         manifest=manifest,
-        reports=[report for _, report in reports.values()],
+        reports=[*reports.values()],
         failures=failures,
         preflight=preflight,
         scored=(verdict.instance for verdict in verdicts if verdict.attacked),
@@ -291,13 +276,9 @@ def audit_log(
 
 def _has_tool_loop(episode: Episode) -> bool:
     """Whether a tool is offered or called, or the log does not hold the tools (a loop that its format omits)."""
-    transcript = episode.transcript
-    calls = transcript.calls
-    return (
-        "tools" in transcript.unlogged
-        or not calls
-        or any(call.context.tools or call.observations or (call.proposed and call.proposed.tool_calls) for call in calls)
-    )
+    unlogged, calls = episode.transcript.unlogged, episode.transcript.calls
+    is_used = (call.context.tools or call.observations or (call.proposed and call.proposed.tool_calls) for call in calls)
+    return "tools" in unlogged or not calls or any(is_used)
 
 
 def _state(rules: LabelRules | None, use: RuleUse | None, oracle: Oracle, require: str, match: str) -> str:
@@ -311,8 +292,7 @@ def _state(rules: LabelRules | None, use: RuleUse | None, oracle: Oracle, requir
     return f"{'; '.join(filter(None, said))}."
 
 
-def _report(manifest: OracleManifest, harness: Harness, reports: dict[str, tuple[Harness, ManifestReport]]) -> ManifestReport:
-    key = repr(harness)
-    if key not in reports:
-        reports[key] = (harness, check_manifest(manifest, harness))
-    return reports[key][1]
+def _report(manifest: OracleManifest, harness: Harness, reports: dict[str, ManifestReport]) -> ManifestReport:
+    if (key := repr(harness)) not in reports:
+        reports[key] = check_manifest(manifest, harness)
+    return reports[key]

@@ -33,27 +33,21 @@ def tabulate_inflation(episodes: int, flagged: int, read: int, false: int, quara
     )
     kept = {"reported": 0, "confirmed": 1, "attributable": 2, "worst case": 3}
     rates = sorted((r for r in found.rates if r.estimand in kept and "product" not in r.method), key=lambda r: kept[r.estimand])
-    rows: list[tuple[Any, ...]]
-    rows = [(f"{r.estimand} (headline)" if r.role == "headline" else r.estimand, r.estimate, r.lower, r.upper) for r in rates]
+    named = ((f"{r.estimand}{' (headline)' if r.role == 'headline' else ''}", r.estimate, r.lower, r.upper) for r in rates)
     factor, rule = estimate_inflation(read - false, read, level=level), judge_quarantine(quarantined, flagged, level=level)
-    ends = (factor.estimate, factor.lower, factor.upper)
-    rows.append(("inflation, reported / confirmed", *("unbounded" if v == float("inf") else v for v in ends)))
-    rows.append(("quarantined share of the flagged", rule.estimate, rule.lower, rule.upper))
+    ends = ("unbounded" if v == float("inf") else v for v in (factor.estimate, factor.lower, factor.upper))
+    share = ("quarantined share of the flagged", rule.estimate, rule.lower, rule.upper)
+    rows = (*named, ("inflation, reported / confirmed", *ends), share)
     note = f"2 % rule: {rule.verdict}; {rule.notes[1]}. Records treated as independent."
     caption = f"{flagged:,} of {episodes:,} flagged, {read:,} read at random, {false:,} of them no violation"
-    return Table(columns=("", "estimate", "lower", "upper"), rows=tuple(rows), caption=caption, note=note)
+    return Table(columns=("", "estimate", "lower", "upper"), rows=rows, caption=caption, note=note)
 
 
 class InflationWhatIf(widgets.VBox):  # type: ignore[misc]
     """How far is a reported rate inflated? Sliders for the records read, the false ones among them, the quarantined ones.
 
-    Parameters
-    ----------
-    episodes, flagged : int
-        The run: N and x, fixed.
-    read, false, quarantined : int
-        Where the sliders start.
-    level : float in (0, 1)
+    ``episodes`` and ``flagged`` are the run's N and x; ``read``, ``false`` and ``quarantined`` say where the sliders start,
+    ``level`` in (0, 1) is that of the intervals.
 
     Examples
     --------
