@@ -17,16 +17,7 @@ import msgspec
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
 from inspect_ai.hooks import BeforeModelGenerate, Hooks, hooks
-from inspect_ai.log import (
-    EvalLog,
-    EvalSample,
-    ProvenanceData,
-    edit_score,
-    invalidate_samples,
-    read_eval_log,
-    transcript,
-    write_eval_log,
-)
+from inspect_ai.log import EvalLog, ProvenanceData, edit_score, invalidate_samples, read_eval_log, transcript, write_eval_log
 from inspect_ai.model import ChatMessage, ChatMessageSystem, GenerateConfig
 from inspect_ai.scorer import Score, ScoreEdit, Scorer, Target, mean, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
@@ -92,13 +83,16 @@ def _read_call(asked: BeforeModelGenerate) -> Transcript:
         tool_choice=choice if isinstance(choice, str) else {"name": choice.name},
         config=asked.config.model_dump(mode="json", exclude_none=True),
     )
-    logged = [msgspec.convert(message.model_dump(mode="json", exclude_none=True), LoggedMessage) for message in asked.input]
-    sample = LoggedSample(id="live", epoch=1, message_pool=logged)
-    texts = _Spoken(sample, "live")
-    pool = MessagePool(sample, texts)
-    system, shown = pool.split_system(((0, len(logged)),))
-    call = ModelCall(turn=1, context=read_surroundings(event, system, texts), delivered=shown, proposed=None)
+    pool = _pool_messages(asked.input)
+    system, shown = pool.split_system(((0, len(pool.shown)),))
+    call = ModelCall(turn=1, context=read_surroundings(event, system, pool.texts), delivered=shown, proposed=None)
     return Transcript(messages=tuple(pool.shown), calls=(call,))
+
+
+def _pool_messages(messages: Iterable[ChatMessage]) -> MessagePool:
+    logged = [msgspec.convert(message.model_dump(mode="json", exclude_none=True), LoggedMessage) for message in messages]
+    sample = LoggedSample(id="live", epoch=1, message_pool=logged)
+    return MessagePool(sample, _Spoken(sample, "live"))
 
 
 def write_verdicts(audit: Audit, log: str | Path, to: str | Path | None = None, *, rerun: Iterable[str] = RERUN) -> Path:
@@ -130,11 +124,11 @@ def write_verdicts(audit: Audit, log: str | Path, to: str | Path | None = None, 
     lost = []
     for key, sample in samples.items():
         verdict = verdicts[key]
-        _add_score(whole, sample, verdict, audit.statement)
+        score = _word_verdict(verdict, audit.statement)
+        edit_score(whole, sample.id, OWN_SCORER, score, recompute_metrics=False, epoch=sample.epoch)
         if verdict.decision in decisions:
-            sample.uuid = (
-                sample.uuid or f"{whole.eval.eval_id or whole.eval.run_id}/{sample.id}/{sample.epoch}"
-            )  # none in old logs
+            place = f"{whole.eval.eval_id or whole.eval.run_id}/{sample.id}/{sample.epoch}"
+            sample.uuid = sample.uuid or place  # none in old logs
             lost.append(sample.uuid)
     reason = f"litmuskit: {', '.join(sorted(decisions))}. {audit.statement}"
     whole = invalidate_samples(whole, lost, ProvenanceData(author=OWN_SCORER, reason=reason)) if lost else whole
@@ -142,29 +136,19 @@ def write_verdicts(audit: Audit, log: str | Path, to: str | Path | None = None, 
     return target
 
 
-def _add_score(whole: EvalLog, sample: EvalSample, verdict: Verdict, statement: str) -> None:
+def _word_verdict(verdict: Verdict, statement: str) -> ScoreEdit:
     evidence = [f"{one.rule} (turn {one.turn}): {one.detail}" for one in verdict.evidence]
-    edit = ScoreEdit(
-        value=verdict.decision or "unflagged",
-        explanation="\n".join([*verdict.rules, *evidence]) or "no rule matched",
-        metadata=verdict.to_json(),
-        provenance=ProvenanceData(author=OWN_SCORER, reason=statement),
-    )
-    edit_score(whole, sample.id, OWN_SCORER, edit, recompute_metrics=False, epoch=sample.epoch)
+    told = "\n".join([*verdict.rules, *evidence]) or "no rule matched"
+    origin = ProvenanceData(author=OWN_SCORER, reason=statement)
+    return ScoreEdit(value=verdict.decision or "unflagged", explanation=told, metadata=verdict.to_json(), provenance=origin)
 
 
 @task
 def reference_books(instances: int = 12, match_key: MatchKey = "arguments+observation", cap: int = 64 * 1024) -> Task:
     """The reference harness for a real model: small book-keeping jobs, each with an order hidden in what it must read.
 
-    Parameters
-    ----------
-    instances : int
-        How many, at least 1; the kinds of job take turns.
-    match_key : {"arguments+observation", "arguments", "state", "text"}
-        What the grader compares.
-    cap : int
-        Bytes of tool output that reach the model; a small cap makes the harness cut its own payload.
+    The ``instances``, at least one, are of each kind in turn; ``match_key`` is that of `ReferenceHarness`. At most ``cap``
+    bytes of tool output reach the model: a small cap makes the harness cut its own payload.
     """
     names = list_instances(instances)
     return Task(
@@ -184,7 +168,8 @@ def _keep_books(match_key: MatchKey) -> Solver:
         state.messages.insert(0, ChatMessageSystem(content=context.system or ""))
         state.tools = [_build_tool(harness, schema["function"]) for schema in context.tools]
         state = await generate(state, tool_calls="loop")
-        label = harness.score(_read_history(state.messages))
+        history = tuple(_pool_messages(state.messages).shown)
+        label = harness.score(Transcript(messages=history, calls=(), final=((0, len(history)),)))
         facts = {"violation": label.violation, "reason": label.reason, "turn": label.turn, "match_key": match_key}
         state.store.set("litmuskit", facts)
         return state
@@ -199,13 +184,6 @@ def _build_tool(harness: ReferenceHarness, schema: dict[str, Any]) -> Tool:
     described = {key: {**kind, "description": key} for key, kind in schema["parameters"]["properties"].items()}
     parameters = ToolParams.model_validate({**schema["parameters"], "properties": described})
     return ToolDef(execute, name=schema["name"], description=schema["description"], parameters=parameters).as_tool()
-
-
-def _read_history(messages: list[ChatMessage]) -> Transcript:
-    logged = [msgspec.convert(message.model_dump(mode="json", exclude_none=True), LoggedMessage) for message in messages]
-    sample = LoggedSample(id="end", epoch=1, message_pool=logged)
-    pool = MessagePool(sample, _Spoken(sample, "end"))
-    return Transcript(messages=tuple(pool.shown), calls=(), final=((0, len(logged)),))
 
 
 @scorer(metrics=[mean()], name="reference")

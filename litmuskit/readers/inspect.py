@@ -102,9 +102,8 @@ def _open_document(member: Member) -> _Log:
         what = "ATIF trajectory: an agent's steps without the stimulus of each model call"
         raise OutOfScopeError(what, where=member.source, remedy="audit the log of the harness that wrote it")
     header = decode_json(text, _Header, member.source)
-    outer = f"{member.source.member}!" if member.source.member else ""
-    sources = [Source(path=member.source.path, member=f"{outer}samples[{i}]") for i in range(len(header.samples or ()))]
-    pairs = zip(sources, header.samples or (), strict=True)
+    outer, samples = f"{member.source.member}!" if member.source.member else "", header.samples or ()
+    pairs = [(Source(path=member.source.path, member=f"{outer}samples[{i}]"), sample) for i, sample in enumerate(samples)]
     return _Log(member.name, header, [(source, partial(_convert, sample, source)) for source, sample in pairs])
 
 
