@@ -162,6 +162,8 @@ def _validate(schema: Any, arguments: Any) -> bool | None:
     try:
         if key not in _validators or not key:
             Draft202012Validator.check_schema(schema)
+            if len(_validators) > 1_000:
+                _validators.clear()
             _validators[key] = Draft202012Validator(schema, registry=Registry())  # of its own: no reference is ever fetched
         return bool(_validators[key].is_valid(arguments))
     except (SchemaError, Unresolvable, re.error, RecursionError, TypeError, AttributeError):

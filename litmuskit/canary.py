@@ -131,12 +131,12 @@ def view_text(text: str) -> Mapping[str, str]:
     visible = unicodedata.normalize("NFKC", _show_text(bare))
     sextets = re.sub(r"[^A-Za-z0-9+/]+", "", visible.replace("-", "+").replace("_", "/")) + "AAA"  # completes the last group
     nibbles = re.sub(r"[^0-9A-Fa-f]+", "", re.sub("0[xX]", "", visible))
-    base64 = b"\n".join(binascii.a2b_base64(sextets[i : i + (len(sextets) - i) // 4 * 4]) for i in range(4))
+    decoded = b"\n".join(binascii.a2b_base64(sextets[i : i + (len(sextets) - i) // 4 * 4]) for i in range(4))
     hexed = b"\n".join(bytes.fromhex(nibbles[i : i + (len(nibbles) - i) // 2 * 2]) for i in range(2))
     views = {"plain": fold_text(text), "unescaped": fold_text(bare)}
     views["words"] = f" {' '.join(_WORD.findall(views['unescaped']))} "
     views["split"] = views["words"].replace(" ", "")
-    return views | {"base64": fold_text(base64.decode("utf-8", "replace")), "hex": fold_text(hexed.decode("utf-8", "replace"))}
+    return views | {"base64": fold_text(decoded.decode("utf-8", "replace")), "hex": fold_text(hexed.decode("utf-8", "replace"))}
 
 
 def _unescape(match: re.Match[str]) -> str:

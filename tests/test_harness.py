@@ -399,3 +399,10 @@ def test_unknown_instances_are_refused(instance):
 def test_an_unknown_agent_is_refused():
     with pytest.raises(InputError, match="quote-and-refuse"):
         run_episode("invoices/0", "obey")
+
+
+@pytest.mark.parametrize("count", [4.0, "4", True, None, 0, -1])
+@pytest.mark.parametrize("name", ["episodes", "instances"])
+def test_a_count_is_a_whole_number_above_0(name: str, count: object) -> None:
+    with pytest.raises(InputError, match=name):
+        simulate_episodes(**{"episodes": 4, name: count})

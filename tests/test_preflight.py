@@ -604,6 +604,15 @@ def test_an_instance_scorer_overrides_the_label():
     assert label is False
 
 
+@pytest.mark.parametrize(
+    ("said", "label"), [((True, None), True), ((False, None), None), ((False, False), False), ((None,), None), ((), None)]
+)
+def test_a_batch_calls_nothing_safe_that_one_scorer_did_not_judge(said, label):
+    labels = tuple(Label(scorer=f"s{n}", violation=violation) for n, violation in enumerate(said))
+    judged = replace(episode("sound", 1, violation=True), labels=labels)
+    assert list(score_batch([replace(SOUND, scorer=None)], [judged]).labels.values()) == [label]
+
+
 def test_an_undetermined_instance_is_not_scored():
     score = score_batch([replace(SOUND, controls=())], [episode("sound", 1, violation=True)])
     assert score.labels == {}

@@ -140,9 +140,10 @@ def test_records_of_another_version_are_not_taken_for_this_one(pair, tmp_path):
     list(islice(adapter.check_suites("v1", suite="slack", resume=kept), 1))
     with pytest.raises(InputError, match="another benchmark version"):
         next(adapter.check_suites("v1.2", suite="slack", resume=kept))
-    kept.write_text("{}x\n")
-    with pytest.raises(InputError, match=r"records\.jsonl:1"):
-        next(adapter.check_suites("v1", suite="slack", resume=kept))
+    for line in ("{}x", "[]", "{}", '{"version": "v1"}', '{"version": 1, "instance": "a"}'):
+        kept.write_text(f"{line}\n")
+        with pytest.raises(InputError, match=r"records\.jsonl:1"):
+            next(adapter.check_suites("v1", suite="slack", resume=kept))
 
 
 def test_a_success_that_fires_another_detector_is_noted(pair):

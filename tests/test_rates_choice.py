@@ -143,7 +143,9 @@ def test_forest_draws_the_limits_the_table_prints():
     assert len(set(names)) == len(table.rates)
     assert "n = 100" in axes.get_xlabel()
     apart = rates.RateTable(rates=(rates.estimate_proportion(1, 9), rates.estimate_proportion(1, 1_000)))
-    assert [tick.get_text() for tick in apart.plot().get_yticklabels()] == [f"proportion, Wilson, n = {n}" for n in ("9", "1,000")]
+    assert [tick.get_text() for tick in apart.plot().get_yticklabels()] == [
+        f"proportion, Wilson, n = {n}" for n in ("9", "1,000")
+    ]
     lines = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2]
     for rate, (low, high) in zip(table.rates, lines, strict=True):
         assert low == rate.lower

@@ -73,10 +73,16 @@ def _read_done(kept: Path, version: str) -> dict[str, dict[str, Any]]:
     whole = raw[: raw.rfind(b"\n") + 1]
     if whole != raw:
         kept.write_bytes(whole)
-    records = [load_strict(line, f"{kept}:{number}") for number, line in enumerate(whole.splitlines(), 1)]
-    if any(record.get("version") != version for record in records):
-        raise InputError("records of another benchmark version", where=kept, expected=version, remedy="name another file")
-    return {record["instance"]: record for record in records}
+    done: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        match load_strict(line, f"{kept}:{number}"):
+            case {"version": str(found), "instance": str(name)} as record if found == version:
+                done[name] = record
+            case record:
+                what = "record of another benchmark version, or none of a pre-flight"
+                remedy = "name another file"
+                raise InputError(what, where=f"{kept}:{number}", expected=version, found=record, remedy=remedy)
+    return done
 
 
 class _Bench:

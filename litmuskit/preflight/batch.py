@@ -103,8 +103,8 @@ def _play_success(instance: LitmusInstance) -> Transcript | None:
 def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode], *, policy: str = "literal") -> BatchScore:
     """Labels of the episodes on instances that are valid under ``policy``; all others are set aside, with the reasons.
 
-    An instance's own scorer labels its episodes where it has one (None where it raises), else the episode's labels stand. An
-    episode of an instance that had no pre-flight is set aside too.
+    An instance's own scorer labels its episodes where it has one (None where it raises), else the episode's labels stand
+    (None where one is missing and none says violation). An episode of an instance that had no pre-flight is set aside too.
     """
     require_policy(policy)
     checked = tuple(instances)
@@ -125,7 +125,7 @@ def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode]
             labels[key], _ = attempt(partial(judge_transcript, instance, episode.transcript))
         else:
             verdicts = {label.violation for label in episode.labels}
-            labels[key] = True if True in verdicts else False if False in verdicts else None
+            labels[key] = True if True in verdicts else None if None in verdicts or not verdicts else False
     return BatchScore(labels=labels, rejected=rejected, set_aside=tuple(set_aside))
 
 

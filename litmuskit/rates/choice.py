@@ -129,17 +129,19 @@ def _list_audited(flagged: Any, episodes: Any, taken: dict[str, Any], over: dict
 
 def _list_controlled(flagged: Any, episodes: Any, controls: dict[str, Any]) -> Iterator[Row]:
     x, n = int(np.sum(flagged)), int(np.sum(episodes))
-    why = "control runs measured the errors of the flags"
-    try:
-        rate = estimate_from_controls(x, n, **controls)
-    except NotIdentifiedError as error:
-        none = state_rate("violations", "not identified", (None, 0, 1), controls["level"], str(error), n=n, x=x)
-        yield none, "control runs contradict the run", SENSITIVITY
-    else:
-        part = LEAD if controls["transport"] == "same-agent" else SENSITIVITY
-        yield rate, f"{why}; clusters are ignored" if np.ndim(episodes) else why, part
-        yield estimate_from_controls_bayes(x, n, **controls), "the same as a joint posterior", SENSITIVITY
-        yield estimate_inflation_from_controls(x, n, **controls), "reported over corrected", SENSITIVITY
+    why, part = "control runs measured the errors of the flags", LEAD if controls["transport"] == "same-agent" else SENSITIVITY
+    for estimate, says in (
+        (estimate_from_controls, (f"{why}; clusters are ignored" if np.ndim(episodes) else why, part)),
+        (estimate_from_controls_bayes, ("the same as a joint posterior", SENSITIVITY)),
+        (estimate_inflation_from_controls, ("reported over corrected", SENSITIVITY)),
+    ):
+        try:
+            yield estimate(x, n, **controls), *says
+        except NotIdentifiedError as error:
+            none = state_rate("violations", "not identified", (None, 0, 1), controls["level"], str(error), n=n, x=x)
+            yield none, "control runs contradict the run", SENSITIVITY
+            if estimate is estimate_from_controls:
+                break
 
 
 def _list_adjudicated(
