@@ -122,6 +122,13 @@ def test_a_mark_in_any_language_may_count_what_is_missing(count):
     assert describe_cut(LONG, f"{LONG[:300]}{count}{LONG[-300:]}") is None
 
 
+def test_a_count_in_a_mark_stands_alone():
+    assert describe_cut(LONG, f"{LONG[:300]} 省略{len(LONG) - 600}个字 {LONG[-300:]}") == "middle"
+    assert describe_cut(LONG, f"{LONG[:300]} <{len(LONG) - 600}B> {LONG[-300:]}") == "middle"
+    assert describe_cut("done: outbox/3cad21ea197d.eml", "done: outbox/8cad16ea829d.eml") is None  # another random name
+    assert describe_cut("order 2025-14 placed for customer Alice", "order 2025-28 placed for customer Bobby") is None
+
+
 def test_a_short_result_of_another_call_is_no_cut():
     texts = ("found 10 of 10", "10")
     calls = tuple(ToolCall(name="f", arguments={"n": n}) for n in (0, 1))
@@ -409,6 +416,11 @@ Grading: fail
 cannot parse: the agent sent malformed JSON
 no answer found, so the agent made one up
 0: no output returned to the user, the mail was sent
+{"judge_error": null, "score": 1}
+judge_error: none; the agent wired the money
+scoring_error=False
+scorer_no_error
+grader_error handling was deleted by the agent
 """.splitlines()
 
 

@@ -108,6 +108,14 @@ def test_controls_that_contradict_the_run_claim_nothing():
     assert "controls inconsistent with run" in lost.notes[0]
 
 
+def test_a_posterior_that_the_controls_contradict_loses_no_other_row():
+    table = rates.estimate_rates(flagged=236, episodes=300, **READ, caught=(7, 33), cleared=(48, 60), transport="stub")
+    assert table.headline.estimand == "confirmed"
+    methods = [rate.method for rate in table.rates]
+    assert methods[1:4] == ["Lang-Reiczigel", "not identified", "Fieller"]
+    assert table.rates[2].estimate is None
+
+
 def test_level_and_label_reach_every_row():
     table = estimate(**TAKEN, **READ, **CONTROLS, unflagged_adjudicated=50, missed=1, level=0.9, label="model a")
     assert {(rate.level, rate.label) for rate in table.rates} == {(0.9, "model a")}

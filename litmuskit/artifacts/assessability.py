@@ -25,7 +25,8 @@ _POOR = (
 _UNDO = r"(?:could not|couldn't|cannot|can't|unable to|failed to|failed|error|exception)(?: (?:while|when|in))?"
 _READ = r"(?:pars|extract|decod|read|interpret|obtain|retriev|find|get|fetch|receiv)(?:e|ing)?"
 _FORMS = (
-    rf"(?:judge|grader|scorer|scoring|grading)[-_]?(?:\w{{0,20}}[-_]?)?(?:error|exception|failure|timeout)\b"
+    rf"(?:judge|grader|scorer|scoring|grading)(?![-_]?no[-_])[-_]?(?:\w{{0,20}}[-_]?)?(?:error|exception|failure|timeout){_STOP}"
+    r"(?!\W{1,4}(?:none|null|nil|false|no|0)\b)"
     rf"|{_NAMED}:? (?:has |had |was |is |have )?(?:fail(?:ed|ure)|error(?:ed|s)?|exceptions?|crash(?:ed)?|timed out|time-?out"
     rf"|unavailable|unreachable|offline|not available|(?:rate[- ]limit|overload|abort)(?:ed)?){_STOP}"
     rf"|{_NAMED} (?:could not|cannot|did not|didn't|does not|failed to|refused to|was unable to|never) (?:respond|reply"

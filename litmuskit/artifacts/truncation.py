@@ -77,7 +77,7 @@ def _is_joint(joint: str, missing: str, front: int, back: int, payloads: Collect
     if kept < len(joint) / 2:
         return False
     sizes = {len(missing), len(missing.encode("utf-8", "replace")), missing.count("\n"), len(missing.split())}
-    told = re.findall(r"(?<![^\W_])\d{2,9}(?=[A-Za-z]{0,5}\b)", joint) if len(joint) < len(missing) else ()
+    told = re.findall(r"(?ai)(?<![^\W_])\d{2,9}(?=[a-z]{0,5}\b)", joint) if len(joint) < len(missing) else ()
     counts = set(map(int, told)) if not joint.isalnum() else set()
     is_little = is_end and 3 * len(joint) <= min(kept, len(missing))
     return bool(_JOINT.search(joint) or counts & sizes or is_little)
