@@ -100,7 +100,8 @@ def _compare_surroundings(a: Fingerprint, b: Fingerprint, left: Stimulus, right:
 def _name_tools(stimulus: Transcript | Mapping[str, Any], digests: Sequence[str]) -> list[str]:
     """The names of the last model call's tools, the digest for a tool without."""
     tools = stimulus.calls[-1].context.tools if isinstance(stimulus, Transcript) else stimulus.get("tools") or ()
-    named = ((tool["function"] if isinstance(tool.get("function"), Mapping) else tool).get("name") for tool in tools)
+    known = (tool if isinstance(tool, Mapping) else {} for tool in tools)
+    named = ((tool["function"] if isinstance(tool.get("function"), Mapping) else tool).get("name") for tool in known)
     return [str(name or digest) for name, digest in zip(named, digests, strict=True)]
 
 

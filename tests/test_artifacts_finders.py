@@ -670,7 +670,7 @@ def test_every_kind_has_a_finder_that_says_what_it_sees():
     assert [row[0] for row in list_finders()] == list(FINDERS)
 
 
-def test_a_finder_of_ones_own_runs_beside_the_others():
+def test_a_finder_of_ones_own_runs_beside_the_others(monkeypatch):
     def find_shouting(episode: Episode):
         yield Evidence(kind="x-shouting", rule="x-shouting/loud", turn=1)
 
@@ -680,6 +680,8 @@ def test_a_finder_of_ones_own_runs_beside_the_others():
         "not-assessable",
     ]
     assert [e.kind for e in own(make_episode())] == ["x-shouting"]
+    monkeypatch.setitem(FINDERS, own.kind, own)
+    assert [e.kind for e in find_artifacts(make_episode())] == ["x-shouting"]
     with pytest.raises(InputError, match="unknown kind"):
         Evidence(kind="shouting", rule="shouting/loud")
     sound = make_episode()

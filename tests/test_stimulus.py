@@ -313,6 +313,11 @@ def test_tools_of_bare_fingerprints_are_compared_by_digest() -> None:
     assert g not in {anew.differences[0].left, anew.differences[0].right}
 
 
+def test_a_tool_that_is_no_object_stands_for_itself() -> None:
+    (found,) = compare({"tools": ["search"], "messages": []}, {"tools": ["fetch"], "messages": []}).differences
+    assert (found.component, found.index, found.detail.partition(":")[0]) == ("tool", 0, "replaced")
+
+
 def test_a_tool_without_a_name_stands_for_itself() -> None:
     found = compare({"tools": [{"a": 1}, {"b": 2}]}, {"tools": [{"c": 3}, {"a": 1}, {"b": 2}]})
     assert [(d.index, d.detail[:8]) for d in found.differences] == [(0, "inserted")]

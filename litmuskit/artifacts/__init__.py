@@ -98,7 +98,8 @@ def _collect(episode: Episode, searches: Iterable[Search]) -> tuple[Evidence, ..
 
 def find_artifacts(episode: Episode, finders: Iterable[Finder] | None = None) -> tuple[Evidence, ...]:
     """Everything that ``finders`` (by default all of `FINDERS`) see in one episode, one piece per kind and place."""
-    return _collect(episode, _ALL if finders is None else dict.fromkeys(s for finder in finders for s in finder.searches))
+    chosen = FINDERS.values() if finders is None else finders
+    return _collect(episode, dict.fromkeys(search for finder in chosen for search in finder.searches))
 
 
 def list_finders() -> Table:
@@ -125,4 +126,3 @@ def _read_catalogue() -> dict[str, Finder]:
 
 
 FINDERS = _read_catalogue()
-_ALL = dict.fromkeys(search for finder in FINDERS.values() for search in finder.searches)
