@@ -237,14 +237,14 @@ def audit_log(
     duplicates = DuplicateIndex()
     drafts: list[Draft] = []
     overlap: list[str] = []
-    in_scope = False
+    scope: set[bool | None] = set()
     rules = getattr(log, "rules", None)
     use = RuleUse(rules) if rules is not None and rules.violation else None
     with spare_collector():
         for episode in log:
             if manifest and manifest.references and digest_episode(episode) in manifest.references:
                 overlap.append(episode.record)
-            in_scope = in_scope or _has_tool_loop(episode)
+            scope.add(True in scope or _has_tool_loop(episode))
             duplicates.add(episode)
             if use is not None and episode.attacked:
                 use.add(episode.labels)
@@ -253,7 +253,7 @@ def audit_log(
     if overlap:
         what = f"audited episodes are the oracle's own reference ({name_all(overlap)})"
         raise ManifestError(what, where="log", remedy="calibrate on other runs: an oracle must not vouch for itself")
-    if drafts and not in_scope:
+    if False in scope and True not in scope:
         what = "no episode offers or calls a tool: there is no tool loop to audit"
         raise OutOfScopeError(what, where=drafts[0].verdict.source, found=f"{len(drafts)} episodes")
     shared = duplicates.evidence()
@@ -274,11 +274,11 @@ def audit_log(
     return Audit(verdicts=verdicts, gate=gate, counts=counts, statement=statement, failures=failures, require=require)
 
 
-def _has_tool_loop(episode: Episode) -> bool:
-    """Whether a tool is offered or called, or the log does not hold the tools (a loop that its format omits)."""
+def _has_tool_loop(episode: Episode) -> bool | None:
+    """Whether a tool is offered or called, or the log does not hold the tools; None where no model was ever called."""
     unlogged, calls = episode.transcript.unlogged, episode.transcript.calls
     is_used = (call.context.tools or call.observations or (call.proposed and call.proposed.tool_calls) for call in calls)
-    return "tools" in unlogged or not calls or any(is_used)
+    return "tools" in unlogged or (any(is_used) if calls else None)
 
 
 def _state(rules: LabelRules | None, use: RuleUse | None, oracle: Oracle, require: str, match: str) -> str:

@@ -256,6 +256,10 @@ def test_a_log_without_any_tool_loop_is_out_of_scope() -> None:
     episode = make_episode(transcript=transcript, labels=(Label(scorer="judge", violation=False),))
     with pytest.raises(OutOfScopeError, match="no tool loop"):
         audit_log([episode])
+    lost = replace(episode, record="lost", status="errored", transcript=Transcript(messages=(), calls=()))
+    assert audit_log([lost]).counts.episodes == 1
+    with pytest.raises(OutOfScopeError, match="no tool loop"):
+        audit_log([lost, episode])
     unlogged = replace(transcript, unlogged=frozenset({"tools"}))
     assert audit_log([replace(episode, transcript=unlogged)]).counts.episodes == 1
 

@@ -895,6 +895,8 @@ def test_tool_free_logs_are_out_of_scope(tmp_path: Path) -> None:
     assert len(read(write_eval(tmp_path / "b.eval", chat, SIMPLE))) == 2
     failed = change(chat, events=chat["events"][:1], messages=chat["messages"][:2], error={"message": "no connection"})
     assert [episode.status for episode in read(write_eval(tmp_path / "c.eval", failed))] == ["errored"]
+    with pytest.raises(errors.OutOfScopeError, match="no tool loop"):  # one that was lost says nothing of the others
+        read(write_eval(tmp_path / "d.eval", failed, chat))
 
 
 def test_an_atif_trajectory_is_refused_by_name(tmp_path: Path) -> None:

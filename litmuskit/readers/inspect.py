@@ -117,7 +117,7 @@ def _convert(sample: Any, where: Source) -> Sample:
 def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode | Failure]:
     if log.header.version > NEWEST:
         raise LogFormatError("newer log format", where=source, expected=f"version {NEWEST}", found=log.header.version)
-    if log.samples and not any(_offers_tools(read) for _, read in log.samples):
+    if not any(_offers_tools(read) for _, read in log.samples) and any(_offers_tools(read) is False for _, read in log.samples):
         held = f"{len(log.samples)} samples of {dig(log.header.eval, 'task')}"
         raise OutOfScopeError("no sample offers or calls a tool: there is no tool loop to audit", where=source, found=held)
     for place, read in log.samples:
@@ -143,16 +143,16 @@ def _count_promised(header: _Header) -> int:
     return len(ids) * (epochs if isinstance(epochs, int) else 1) if isinstance(ids, list) else 0
 
 
-def _offers_tools(read: Callable[[], Sample]) -> bool:
-    """Whether a sample is in scope; one that cannot be read, or failed before its first model call, is: its error is seen."""
+def _offers_tools(read: Callable[[], Sample]) -> bool | None:
+    """Whether a sample is in scope; one that cannot be read is, so that its error is seen. None: lost before a model call."""
     try:
         sample = read()
     except InputError:
         return True
     kinds = {event.event for event in sample.events}
     messages = any(logged.role == "tool" or logged.tool_calls for logged in sample.messages)
-    lost = sample.error is not None and "model" not in kinds
-    return lost or messages or "tool" in kinds or any(event.event == "model" and event.tools for event in sample.events)
+    offered = messages or "tool" in kinds or any(event.event == "model" and event.tools for event in sample.events)
+    return None if not offered and sample.error is not None and "model" not in kinds else offered
 
 
 def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) -> Episode:
