@@ -238,9 +238,7 @@ def draft_verdict(
 def _raise_rung(attestation: Attestation, again: Reproduction | None, *, current: bool) -> Attestation:
     if again is None or again.rung == "unattested" or attestation.unfingerprintable:
         return attestation
-    novel = bool(attestation.absent) and all(component.answers_call for component in attestation.absent)
-    novel = novel and all("nobody made" in line for line in attestation.diagnosis)
-    vouched = attestation.rung == "calibrated" or (novel and current and not attestation.unlogged)
+    vouched = attestation.rung == "calibrated" or (attestation.novel and current and not attestation.unlogged)
     if again.exact and vouched:
         return replace(attestation, rung="reproduced", absent=())
     higher = RUNG[again.rung] > RUNG[attestation.rung]

@@ -28,7 +28,8 @@ class Attestation:
     """How well one episode's stimulus is vouched for.
 
     ``absent`` are components that no entry matches, ``unlogged`` names parts the log does not hold; both keep the record
-    below ``calibrated``. ``diagnosis`` says what the absence looks like.
+    below ``calibrated``. ``diagnosis`` says what the absence looks like; ``novel``: all that is absent answers calls that
+    nobody made in the reference.
     """
 
     rung: str
@@ -36,6 +37,7 @@ class Attestation:
     unlogged: tuple[str, ...] = ()
     diagnosis: tuple[str, ...] = ()
     unfingerprintable: str | None = None
+    novel: bool = False
 
 
 def attest_episode(
@@ -83,7 +85,13 @@ def attest_episode(
     absent = tuple(c for c in components if c.digest and c.digest not in manifest.digests(episode.instance, c.place))
     rung = "unattested" if absent or unlogged else "calibrated"
     diagnosis = tuple(dict.fromkeys(_diagnose(manifest, episode, component) for component in absent))
-    return Attestation(rung=rung, absent=absent, unlogged=tuple(sorted(unlogged)), diagnosis=diagnosis)
+    novel = bool(absent) and all(_is_novel(manifest, episode.instance, component) for component in absent)
+    return Attestation(rung=rung, absent=absent, unlogged=tuple(sorted(unlogged)), diagnosis=diagnosis, novel=novel)
+
+
+def _is_novel(manifest: OracleManifest, instance: str, component: Component) -> bool:
+    """Whether a component answers a call that nobody made on this instance in the reference."""
+    return component.answers_call and instance in manifest.instances and not manifest.digests(instance, component.place)
 
 
 def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) -> str:
@@ -98,7 +106,8 @@ def _diagnose(manifest: OracleManifest, episode: Episode, component: Component) 
         toolset = Surroundings.of(call.context, frozenset()).toolset().hex()
         return "tools reordered" if toolset in manifest.digests(instance, ("toolset",)) else "tools differ"
     if not known:
-        asked = " (a call nobody made in the reference cannot be vouched for)" if component.answers_call else ""
+        novel = _is_novel(manifest, instance, component)
+        asked = " (a call nobody made in the reference cannot be vouched for)" if novel else ""
         return f"{component}: never calibrated{asked}"
     return f"{component}: differs from the {len(known)} calibrated"
 
@@ -159,7 +168,13 @@ def check_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport
 
 
 def validate_manifest(manifest: OracleManifest, harness: Harness) -> ManifestReport:
-    """`check_manifest`, raising a `StaleManifestError` that carries the report when a policy differs from the run's."""
+    """`check_manifest`, raising when the manifest is stale.
+
+    Raises
+    ------
+    StaleManifestError
+        Carrying the report, when a policy differs from the run's.
+    """
     report = check_manifest(manifest, harness)
     if not report:
         remedy = "calibrate again under the run's policies"

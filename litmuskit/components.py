@@ -2,15 +2,16 @@
 
 A digest over the whole history cannot be a manifest's key after turn 1: it holds the agent's own words and random call ids,
 so every later stimulus would read "absent". What the *harness* supplied can be compared part by part: system prompt, tools,
-options, every message it added (shown again in one input: under its number of times), and every observation filed under the
-call (tool, arguments) it answered. What the match cannot see: order, and an observation that answers arguments never tried.
+options, every message it added (the same again at once: under its number in that row), and every observation filed under the
+call (tool, arguments) it answered. What the match cannot see: order, a message said again later (an agent may be nudged as
+often as it stalls), and an observation that answers arguments never tried.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from litmuskit.errors import InputError, UnfingerprintableError
@@ -76,7 +77,6 @@ def list_components(transcript: Transcript, turn: int) -> tuple[Component, ...]:
 def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component]:
     seen, context, raws = 0, None, _raw_digests(transcript, turn)
     proposed: set[str] = set()
-    times: Counter[tuple[str, str]] = Counter()
     for call in transcript.calls[:turn]:
         if call.context is not context:
             context = call.context
@@ -89,8 +89,7 @@ def _iterate_components(transcript: Transcript, turn: int) -> Iterator[Component
         shown = transcript.delivered(call.turn) or ()
         if not _extends(transcript, call.turn):
             seen = 0
-            times.clear()
-        yield from _messages(shown, seen, call.turn, raws, proposed, times)
+        yield from _messages(shown, seen, call.turn, raws, proposed)
         seen = len(shown)
         if call.proposed is not None:
             proposed.add(_spell(call.proposed))
@@ -111,9 +110,7 @@ def _spell(message: Message) -> str:
     return repr((message.text.strip(), calls))
 
 
-def _messages(
-    shown: tuple[Message, ...], start: int, turn: int, raws: Raws, proposed: set[str], times: Counter[tuple[str, str]]
-) -> Iterator[Component]:
+def _messages(shown: tuple[Message, ...], start: int, turn: int, raws: Raws, proposed: set[str]) -> Iterator[Component]:
     unanswered: list[ToolCall] = []
     for index, message in enumerate(shown):
         if message.role == "tool":
@@ -124,10 +121,9 @@ def _messages(
         if message.role == "assistant":
             unanswered = list(message.tool_calls)
         if index >= start and (message.role != "assistant" or _spell(message) not in proposed):  # the harness's own words
-            digest = _digest_alone(message).hex()
-            times[message.role, digest] += 1
-            key = (message.role,) if (time := times[message.role, digest]) == 1 else (message.role, f"time {time}")
-            yield Component(kind="message", key=key, digest=digest, turn=turn)
+            row = next(n for n in count(1) if n > index or shown[index - n] != message)  # the same again at once is another
+            key = (message.role,) if row == 1 else (message.role, f"time {row}")
+            yield Component(kind="message", key=key, digest=_digest_alone(message).hex(), turn=turn)
 
 
 def _digest_alone(message: Message) -> bytes:

@@ -425,8 +425,14 @@ def say_again(episode: Episode, place: int, view: int) -> Episode:
     return replace(episode, transcript=whole)
 
 
-@pytest.mark.parametrize(("place", "view"), [(0, 1), (3, 2)], ids=["at once", "a turn later"])
-def test_a_user_message_shown_twice_is_vouched_for_only_where_the_reference_showed_two(place: int, view: int) -> None:
+def test_how_often_an_agent_is_nudged_is_its_own_doing() -> None:
+    once = make_episode("once")
+    nudged = say_again(make_episode("nudged"), 3, 2)
+    assert attest_episode(calibrate([once]), nudged).rung == "calibrated"
+
+
+def test_a_user_message_said_twice_at_once_is_vouched_for_only_where_the_reference_said_it_twice() -> None:
+    place, view = 0, 1
     once, twice = make_episode("once"), say_again(make_episode("twice"), place, view)
     attested = attest_episode(calibrate([once]), twice)
     assert attested.rung == "unattested"
