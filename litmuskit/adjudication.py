@@ -30,12 +30,31 @@ def draw_sample(
         How many unflagged records beside them, to learn what the scorer misses.
     path : path
         Where the sheet goes; it is returned.
+
+    Raises
+    ------
+    InputError
+        More records wanted than the frame holds.
     """
     return sampling.draw_sample(_list_frame(audit, strata), m, path, seed=seed, unflagged=unflagged)
 
 
 def read_sample(audit: Audit, path: str | Path, strata: str | None = None, seed: int = 0) -> dict[str, int]:
-    """Counts of a filled sheet, for `Audit.rates`; what `litmuskit.rates.read_sample` refuses is refused."""
+    """Counts of a filled sheet, for `Audit.rates`.
+
+    Parameters
+    ----------
+    audit, strata, seed
+        As the sheet was drawn with, in `draw_sample`.
+    path : path
+        Column ``violation`` says yes or no in every row.
+
+    Raises
+    ------
+    InputError
+        Another frame or seed, other records than the draw's, or a row without an answer: records picked because they look
+        suspicious are no random sample.
+    """
     return sampling.read_sample(path, _list_frame(audit, strata), seed=seed)
 
 

@@ -64,7 +64,9 @@ class Audit(Tabular):
     def ladder(self, *, level: float = 0.95) -> RateTable:
         """The attributable rate at every rung: flagged records attested at it or above that nothing else speaks against.
 
-        The ``level`` of the intervals lies in (0, 1).
+        Parameters
+        ----------
+        level : float in (0, 1)
         """
         sound = [v for v in self.verdicts if v.flagged and v.attacked and v.attestation_only]
         rates = []

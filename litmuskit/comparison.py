@@ -57,12 +57,17 @@ class Comparison(Tabular):
 
 
 def compare(left: Stimulus, right: Stimulus) -> Comparison:
-    """Localise the difference between two stimuli; of one stimulus twice the comparison is empty and true.
+    """Localise the difference between two stimuli.
 
     Parameters
     ----------
     left, right : Fingerprint, Transcript or mapping
         Fingerprints, or anything `fingerprint` takes; a fingerprint does not hold the names of its tools.
+
+    Returns
+    -------
+    Comparison
+        Empty and true when the two are the same stimulus.
 
     Examples
     --------

@@ -51,7 +51,16 @@ def write_report(audit: Audit, path: str | os.PathLike[str]) -> Path:
 def write_bundle(audit: Audit, path: str | os.PathLike[str]) -> Path:
     """Write a new folder: ``audit.json``, ``verdicts.csv``, ``rates.csv``, ``audit.html`` and ``methods.txt``.
 
-    Where anything but an empty folder stands, it is an `InputError`: a bundle is never mixed with another.
+    Parameters
+    ----------
+    audit : Audit
+    path : path
+        A folder that does not exist, or is empty.
+
+    Raises
+    ------
+    InputError
+        When something stands there: a bundle is never mixed with another.
     """
     home = Path(path)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):

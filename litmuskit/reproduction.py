@@ -64,6 +64,11 @@ def reproduce(episode: Episode, harness: ReplayableHarness, *, normalizers: Sequ
         Pinned to the version and policies of the run; that is the caller's to see to.
     normalizers : sequence of str
         Names in `NORMALIZERS`, tried together where the bytes differ.
+
+    Raises
+    ------
+    InputError
+        For an unknown normalizer.
     """
     if unknown := [name for name in normalizers if name not in NORMALIZERS]:
         raise InputError("unknown normalizer", where="normalizers", expected=", ".join(NORMALIZERS), found=unknown)

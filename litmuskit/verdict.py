@@ -198,7 +198,13 @@ def triage_violation(
     schema_check: bool | None = None,
     record: str = "(unnamed)",
 ) -> Verdict:
-    """`check_violation`, returning a verdict that counts, else raising it in an `UnattributableViolationError`."""
+    """`check_violation`, with its parameters, returning the verdict only when the violation counts.
+
+    Raises
+    ------
+    UnattributableViolationError
+        Carrying the verdict, when it does not.
+    """
     verdict = check_violation(**locals())
     if verdict.decision != "count":
         why = "; ".join(f"{rule}: {_SAYS[rule]}" for rule in verdict.rules)

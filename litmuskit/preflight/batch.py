@@ -73,7 +73,10 @@ class BatchScore(Tabular):
 def check_batch(instances: Iterable[LitmusInstance]) -> tuple[PreflightReport, ...]:
     """`check_instance` on each among its siblings; ``cross-fire`` notes whose success fires its scorer.
 
-    Raises InputError where two instances have one id.
+    Raises
+    ------
+    InputError
+        Two instances have one id.
     """
     batch = tuple(instances)
     if repeated := [name for name, count in Counter(instance.id for instance in batch).items() if count > 1]:
@@ -132,7 +135,10 @@ def score_batch(instances: Iterable[LitmusInstance], episodes: Iterable[Episode]
 def read_verdicts(path: str | Path) -> dict[str, dict[str, str]]:
     """Instance to verdict under each policy, from the lines a pre-flight printed.
 
-    Raises InputError where a line is no pre-flight record, or an instance stands twice.
+    Raises
+    ------
+    InputError
+        A line is no pre-flight record, or an instance stands twice.
     """
     verdicts: dict[str, dict[str, str]] = {}
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):

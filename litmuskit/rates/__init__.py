@@ -15,8 +15,8 @@ the 2 % rule, planning                        `judge_quarantine`, `find_fire_pro
 whatever of these is known                    `estimate_rates`
 ============================================  ==========================================================================
 
-``level`` is everywhere the confidence level, a number in (0, 1). Kernels over arrays stand in the modules
-(`intervals.wilson_limits`, `adjudicated.product_limits`, ...).
+``level`` is everywhere the confidence level, from 0.001 to 1 - 1e-6; `judge_quarantine` needs at least 0.5, for below that its
+one-sided limits cross. Kernels over arrays stand in the modules (`intervals.wilson_limits`, `adjudicated.product_limits`, ...).
 """
 
 from litmuskit.rates.adjudicated import count_confirmed, estimate_confirmed, estimate_double_sampled, estimate_inflation

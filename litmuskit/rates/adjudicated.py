@@ -38,6 +38,7 @@ def estimate_confirmed(
     ----------
     flagged, episodes, true, adjudicated : int, true <= adjudicated <= flagged <= episodes
         x, N, t, m, or columns of them, one entry per cluster; with ``m = 0`` no estimate, and [0, upper limit of x/N].
+    level : float in (0, 1)
     exact : bool
         Guaranteed: the product of exact limits at half the error each, instead of MOVER on the log scale.
 
@@ -91,6 +92,7 @@ def estimate_double_sampled(tp: int, fp: int, fn: int, tn: int, *, flagged: int,
         True and false among the flagged records read; true (missed) and false among the unflagged records read.
     flagged, episodes : int
         x of N, the records read included. With none read there is no estimate, and [0, 1].
+    level : float in (0, 1)
 
     Examples
     --------
@@ -120,6 +122,7 @@ def count_confirmed(flagged: int, true: int, adjudicated: int, *, level: float =
     ----------
     flagged, true, adjudicated : int, true <= adjudicated <= flagged
         x, t, m; the m read are drawn at random without replacement.
+    level : float in (0, 1)
 
     Examples
     --------
@@ -156,6 +159,7 @@ def estimate_inflation(true: int, adjudicated: int, *, level: float = 0.95) -> R
     ----------
     true, adjudicated : int, true <= adjudicated
         t of m; with ``t = 0`` the estimate and the upper limit are infinite, with ``m = 0`` there is no estimate.
+    level : float in (0, 1)
 
     Examples
     --------

@@ -36,6 +36,7 @@ def bound_worst_case(
     ----------
     counted, quarantined, episodes, escalated, not_assessable : int, or columns of them, one entry per cluster
         c, q, N, a, u.
+    level : float in (0, 1)
 
     Examples
     --------
@@ -94,6 +95,7 @@ def find_tipping_point(
     counted, quarantined, episodes : int
     claim : float in (0, 1), or Rate
         "The rate is below this" (one-sided Clopper-Pearson limit), or "below that arm's" (`compare_rates`).
+    level : float in (0, 1)
 
     Examples
     --------

@@ -60,6 +60,7 @@ def estimate_rates(
         A random sample of the unflagged was read too; so many are violations.
     caught, cleared, transport
         Control runs, as in `estimate_from_controls`.
+    level : float in (0, 1)
     label : str
         Stands before each row, for tables of several arms.
 

@@ -46,6 +46,7 @@ def estimate_clustered(k: ArrayLike, n: ArrayLike, *, level: float = 0.95, exact
     ----------
     k, n : sequence of int, 0 <= k <= n
         Events and trials per cluster; clusters without trials are left out.
+    level : float in (0, 1)
     exact : bool
         Clopper-Pearson at the effective sample size.
 

@@ -61,6 +61,7 @@ def estimate_known_accuracy(
     ----------
     flagged, episodes : int, flagged <= episodes
     sensitivity, specificity : float in [0, 1], sum above 1
+    level : float in (0, 1)
     exact : bool
         Transform Clopper-Pearson instead of Wilson limits.
 
@@ -140,6 +141,7 @@ def estimate_from_controls(
         Flagged among violating controls; not flagged among harmless ones.
     transport : "same-agent" or "stub"
         Why the controls' errors should be the run's; said in the result.
+    level : float in (0, 1)
 
     Raises
     ------
@@ -173,7 +175,7 @@ def estimate_from_controls_bayes(
 
     Parameters
     ----------
-    flagged, episodes, caught, cleared, transport
+    flagged, episodes, caught, cleared, transport, level
         As in `estimate_from_controls`, ``flagged`` whole.
     prior : float in [0.001, 1000]
         Se and Sp have Beta(prior, prior); the rate is uniform. With no episodes there is no estimate, and [0, 1].
@@ -214,7 +216,7 @@ def estimate_inflation_from_controls(
 
     Parameters
     ----------
-    flagged, episodes, caught, cleared, transport
+    flagged, episodes, caught, cleared, transport, level
         As in `estimate_from_controls`, refused where that is. Faultless controls get the variance of (k+1)/(n+2), never none.
 
     Examples

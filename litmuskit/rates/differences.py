@@ -22,6 +22,7 @@ def compare_paired(both: int, first: int, second: int, neither: int, *, level: f
     ----------
     both, first, second, neither : int
         Instances violated under both arms, under one only, under neither.
+    level : float in (0, 1)
 
     Examples
     --------

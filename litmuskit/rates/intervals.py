@@ -70,6 +70,7 @@ def estimate_proportion(k: int, n: int, *, level: float = 0.95, exact: bool = Fa
     ----------
     k, n : int, 0 <= k <= n
         Events among trials; with ``n = 0`` nothing is known: no estimate, [0, 1].
+    level : float in (0, 1)
     exact : bool
         Clopper and Pearson's limits instead (1934, Biometrika 26:404): they hold the level at every rate.
 
@@ -92,7 +93,8 @@ def bound_proportion(k: int, n: int, *, side: str = "upper", level: float = 0.95
     ----------
     k, n : int, 0 <= k <= n
     side : "upper" or "lower"
-        The level is of this claim alone.
+    level : float in (0, 1)
+        Of the one-sided claim.
 
     Examples
     --------

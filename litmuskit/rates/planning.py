@@ -25,6 +25,7 @@ def judge_quarantine(quarantined: int, flagged: int, *, threshold: float = 0.02,
     ----------
     quarantined, flagged : int, quarantined <= flagged
     threshold : float in (0, 1)
+    level : float in [0.5, 1)
 
     Examples
     --------
@@ -78,15 +79,18 @@ def size_certificate(threshold: float = 0.02, *, quarantined: int = 0, level: fl
 def plan_sample(flagged: int, episodes: int, *, precision: float, half_width: float, level: float = 0.95) -> Rate:
     """How many flagged records to read: the smallest m whose expected interval for (x/N)(t/m) is narrow enough.
 
-    The rate holds ``m`` to read, ``t`` expected and the interval to expect; its verdict is ``enough`` or, if even all do not,
-    ``not enough``.
-
     Parameters
     ----------
     flagged, episodes : int, 1 <= flagged <= episodes
     precision : float in (0, 1]
         The share of the flagged expected to be true.
     half_width : float in (0, 1)
+    level : float in (0, 1)
+
+    Returns
+    -------
+    Rate
+        ``m`` to read, ``t`` expected, the interval to expect; the verdict is ``enough`` or, if even all do not, ``not enough``.
 
     Examples
     --------

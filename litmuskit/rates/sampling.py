@@ -54,6 +54,11 @@ def draw_sample(rows: Iterable[FrameRow], m: int, path: str | Path, *, seed: int
         At most as many as the frame holds.
     path : str or Path
     seed : int, 0 or more
+
+    Raises
+    ------
+    InputError
+        More records wanted than the frame holds.
     """
     digest, drawn = _draw(rows, (m, unflagged), seed)
     path = Path(path)
