@@ -197,6 +197,8 @@ def _find_tail(pool: Sequence[Message], old: list[int], fresh: list[int]) -> int
         end -= 64
     while end and len(fresh) >= size and old[end - 1] == fresh[end - 1]:
         end -= 1
+    if end == size:
+        return size
     is_clear = set(old[end:]).isdisjoint((*old[:end], *fresh[:end], *fresh[size:]))
     said = (place for place in range(end, size) if pool[old[place]].role == "assistant")
     return next(said, size - 1) + 1 if is_clear else size
@@ -222,7 +224,10 @@ def _align(
     Messages of the same number are anchors, equal ones at the same distance too (a pool may give an equal message its number);
     as many messages of the same roles between two anchors are the old ones, edited.
     """
-    roles = {index: transcript.messages[index].role for index in (*old, *fresh)}
+    pool = transcript.messages
+    if not old:  # an honest history: what stands before its new proposal is not new
+        return [None] * next((n for n, index in enumerate(fresh) if _find_answer(transcript, pool[index], answers)), 0)
+    roles = {index: pool[index].role for index in (*old, *fresh)}
     where = {index: place for place, index in reversed(list(enumerate(old)))}
     placed: _Slots = []
     done = 0
@@ -232,20 +237,23 @@ def _align(
         return slots[done:place] if alike else [None] * len(gap)
 
     def stands(place: int, offset: int) -> bool:
-        pairs = zip(old[place : place + 1], fresh[offset : offset + 1], strict=False)
-        return any(is_shared and transcript.messages[one] == transcript.messages[other] for one, other in pairs)
+        here = is_shared and place < len(old) and offset < len(fresh)
+        return here and pool[old[place]] == pool[fresh[offset]]
 
     for offset, index in enumerate(fresh):
-        if index not in where and _find_answer(transcript, transcript.messages[index], answers):
+        if index not in where and _find_answer(transcript, pool[index], answers):
             break  # behind a new proposal stands nothing old, though a pool may hold an equal message
         beside = done + offset - len(placed)
-        is_edit = roles[index] == "tool" and stands(beside + 1, offset + 1)
-        place = beside if stands(beside, offset) else -1 if is_edit else where.get(index, -1)
+        place = where.get(index, -1)
+        if stands(beside, offset):
+            place = beside
+        elif place >= 0 and roles[index] == "tool" and stands(beside + 1, offset + 1):
+            place = -1  # an edit: what follows it stands where it stood
         if place >= done:
             placed += [*fit(place, fresh[len(placed) : offset]), slots[place]]
             done = place + 1
     rest = fresh[len(placed) :]
-    ends = [n for n, index in enumerate(rest) if _find_answer(transcript, transcript.messages[index], answers)]
+    ends = [n for n, index in enumerate(rest) if _find_answer(transcript, pool[index], answers)]
     left = len(old) - done
     found = fit(len(old), rest[: next((n for n in ends if n >= left), ends[-1]) if ends else left])
     return placed + (found if ends or found == slots[done:] else [None] * len(rest))
