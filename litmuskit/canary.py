@@ -195,7 +195,7 @@ def _respell(text: str, plain: str) -> Iterator[tuple[str, str]]:
     yield from ((f"{name} from byte {i}", _strip(encode(raw[i:]))) for name, encode, n in ENCODERS for i in range(n))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _spell_digests(text: str) -> tuple[tuple[str, str], ...]:
     forms = dict.fromkeys((text, text.strip(), text.lower(), text.upper(), f"{text}\n"))
     spelled = []
