@@ -225,6 +225,11 @@ def audit_log(
         manifest vouches too and every byte came back. An observation that answers novel arguments, and so can be in no
         manifest, is vouched for by exact re-execution under the manifest's policies.
 
+    Returns
+    -------
+    Audit
+        A verdict per episode in the order of the log, their counts, and the gate.
+
     Raises
     ------
     ManifestError

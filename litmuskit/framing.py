@@ -15,20 +15,9 @@ from litmuskit.errors import CanonicalizationError, UnfingerprintableError
 from litmuskit.transcript import Context, Message
 
 __all__ = [
-    "DIGEST_FRAME",
-    "OPTIONS",
-    "SPEC",
-    "Aliases",
-    "Surroundings",
-    "canonical_part",
-    "digest_arguments",
-    "digest_message",
-    "digest_observation",
-    "digest_parts",
-    "digest_tool",
-    "frame_head",
-    "split_text",
-]
+    "DIGEST_FRAME", "OPTIONS", "SPEC", "Aliases", "Surroundings", "canonical_part", "digest_arguments", "digest_message",
+    "digest_observation", "digest_parts", "digest_tool", "frame_head", "split_text",
+]  # fmt: skip
 
 SPEC = "litmuskit-fp/1"
 OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format")

@@ -25,27 +25,10 @@ from litmuskit.transcript import (
 )
 
 __all__ = [
-    "COMPONENTS",
-    "MATCH_KEYS",
-    "STATUSES",
-    "Context",
-    "Episode",
-    "Event",
-    "Failure",
-    "Harness",
-    "Label",
-    "Message",
-    "ModelCall",
-    "Observation",
-    "Policy",
-    "Ranges",
-    "ReplayableHarness",
-    "Scorer",
-    "Source",
-    "ToolCall",
-    "Transcript",
+    "COMPONENTS", "MATCH_KEYS", "STATUSES", "Context", "Episode", "Event", "Failure", "Harness", "Label", "Message",
+    "ModelCall", "Observation", "Policy", "Ranges", "ReplayableHarness", "Scorer", "Source", "ToolCall", "Transcript",
     "Truncation",
-]
+]  # fmt: skip
 
 MatchKey: TypeAlias = Literal["arguments", "arguments+observation", "state", "text", "unknown"]
 Status: TypeAlias = Literal["finished", "errored", "empty", "limited", "cancelled", "unfinished"]

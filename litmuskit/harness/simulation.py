@@ -121,6 +121,11 @@ def simulate_episodes(
     declare, recurring_ids : bool
         As for `run_episode`.
 
+    Returns
+    -------
+    Simulation
+        The run, its reference and control runs, and the truth about every flag.
+
     Raises
     ------
     InputError
