@@ -19,17 +19,9 @@ import msgspec
 from litmuskit.errors import InputError
 
 __all__ = [
-    "COMPONENTS",
-    "Context",
-    "Message",
-    "ModelCall",
-    "Observation",
-    "Ranges",
-    "ToolCall",
-    "Transcript",
-    "Truncation",
+    "COMPONENTS", "Context", "Message", "ModelCall", "Observation", "Ranges", "ToolCall", "Transcript", "Truncation",
     "require_one_of",
-]
+]  # fmt: skip
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -188,6 +180,8 @@ class Transcript(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         size = len(self.messages)
+        if not isinstance(self.unlogged, frozenset | set):
+            raise InputError("not a set of names", where="transcript.unlogged", expected="a frozenset", found=self.unlogged)
         for name in self.unlogged.difference(COMPONENTS):
             require_one_of(name, COMPONENTS, "transcript.unlogged")
         for index, call in enumerate(self.calls, 1):

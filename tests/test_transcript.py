@@ -46,3 +46,11 @@ def test_defaults_are_not_shared_and_replacing_checks_again():
         dataclasses.replace(SAID, role="nobody")
     with pytest.raises(InputError, match="outside the pool"):
         dataclasses.replace(RECORDS[-1], final=((0, 2),))
+
+
+@pytest.mark.parametrize(
+    "unlogged", [["final"], ("final",), "final", None, 1, {"final": 1}, {"past"}, frozenset({1})], ids=repr
+)
+def test_what_is_unlogged_is_a_set_of_components(unlogged):
+    with pytest.raises(InputError, match=r"transcript\.unlogged"):
+        dataclasses.replace(RECORDS[-1], unlogged=unlogged)
