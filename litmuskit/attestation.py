@@ -198,7 +198,8 @@ class ManifestDiff(Tabular):
         return bool(self.added or self.removed or self.changed)
 
     def __repr__(self) -> str:
-        return f"ManifestDiff({len(self.added)} added, {len(self.removed)} removed, {len(self.changed)} header fields changed)"
+        fields = f"{len(self.changed)} header field{'s' * (len(self.changed) != 1)} changed"
+        return f"ManifestDiff({len(self.added)} added, {len(self.removed)} removed, {fields})"
 
     def to_table(self) -> Table:
         """One row per header field and entry."""
@@ -215,7 +216,7 @@ def diff_manifests(old: OracleManifest, new: OracleManifest) -> ManifestDiff:
     Examples
     --------
     >>> diff_manifests(OracleManifest(entries=()), OracleManifest(entries=(Entry(instance="i", kind="system", digest="d"),)))
-    ManifestDiff(1 added, 0 removed, 1 header fields changed)
+    ManifestDiff(1 added, 0 removed, 1 header field changed)
     """
     before, after = set(old.entries), set(new.entries)
     one, two = old.to_header(), new.to_header()

@@ -235,6 +235,8 @@ def test_few_clusters_warn():
         rate = rates.estimate_clustered([1] * 4 + [0] * 16, [3] * 20)
     assert len(caught) == 1
     assert "only 4 clusters with events" in rate.notes
+    with pytest.warns(rates.FewClustersWarning, match="only 1 cluster with events"):
+        rates.estimate_clustered([1] + [0] * 19, [3] * 20)
     rates.estimate_clustered([1] * 5 + [0] * 15, [3] * 20)
 
 

@@ -130,7 +130,8 @@ def _list_audited(flagged: Any, episodes: Any, taken: dict[str, Any], over: dict
 
 def _list_controlled(flagged: Any, episodes: Any, controls: dict[str, Any]) -> Iterator[Row]:
     x, n = int(np.sum(flagged)), int(np.sum(episodes))
-    why, part = "control runs measured the errors of the flags", LEAD if controls["transport"] == "same-agent" else SENSITIVITY
+    why = "control runs measured the errors of the flags"
+    part = LEAD if str(controls["transport"]) == "same-agent" else SENSITIVITY
     for estimate, says in (
         (estimate_from_controls, (f"{why}; clusters are ignored" if np.ndim(episodes) else why, part)),
         (estimate_from_controls_bayes, ("the same as a joint posterior", SENSITIVITY)),

@@ -63,7 +63,7 @@ def estimate_clustered(k: ArrayLike, n: ArrayLike, *, level: float = 0.95, exact
     level, exact, (x, n) = require_level(level), require_flag("exact", exact), require_clusters(k=k, n=n)
     *limits, effect = (float(v) for v in cluster_limits(x, n, level, exact=exact))
     j, hit, still = len(n), int((x > 0).sum()), np.isnan(effect)
-    few = [f"only {j} clusters"] * (j < 20) + [f"only {hit} clusters with events"] * (hit < 5)
+    few = [f"only {j} clusters"] * (j < 20) + [f"only {hit} cluster{'s' * (hit != 1)} with events"] * (hit < 5)
     for text in few:
         warnings.warn(f"{text}: the interval may not hold its level", FewClustersWarning, stacklevel=2)
     method = "Clopper-Pearson with n = J" if still else "Korn-Graubard" if exact else "logit CR1 with t(J-1)"
