@@ -24,11 +24,7 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; see ``litmuskit --help``."""
-    parser = _build_parser()
-    arguments = parser.parse_args(argv)
-    for name, value in vars(arguments).items():
-        if "" in (value if isinstance(value, list) else [value]):
-            parser.error(f"{name.replace('_', '-')}: nothing is named")
+    arguments = _build_parser().parse_args(argv)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -40,6 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         sys.stderr.write(f"note: {safe_text(text)}\n")
     return status
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("nothing is named")
+    return text
 
 
 def _pair(text: str) -> tuple[int, ...]:
@@ -65,6 +67,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Any, says: str, *positional: str, many: bool = False) -> argparse.ArgumentParser:
         added = subparsers.add_parser(name, help=says, description=says)
+        added.register("type", None, _name)
         for place in positional:
             added.add_argument(place, nargs="+" if many else None, metavar=place.upper())
         added.set_defaults(run=run)
@@ -101,10 +104,9 @@ def _build_parser() -> argparse.ArgumentParser:
     again.add_argument("--record", metavar="ID", help="one episode of the log")
     again.add_argument("--normalize", nargs="+", default=(), choices=NORMALIZERS, help="tried where the bytes differ")
     simulate = command("simulate", do.run_simulate, "run the reference harness: log, reference, truth, manifest and pre-flight")
-    simulate.add_argument("--faults", action="append", metavar="NAME=RATE,...", help="as in replay=0.1,truncate=512")
-    simulate.add_argument(
-        "--agents", action="append", metavar="NAME=SHARE,...", help="as in repair=0.5,comply=0.2; the rest refuses"
-    )
+    shares = (("faults", "RATE", "as in replay=0.1,truncate=512"), ("agents", "SHARE", "as in repair=0.5; the rest refuses"))
+    for name, unit, says in shares:
+        simulate.add_argument(f"--{name}", type=str, action="append", metavar=f"NAME={unit},...", help=says)
     simulate.add_argument("--match-key", choices=MATCH_KEYS[:4], default="arguments+observation")
     simulate.add_argument("--episodes", type=int, default=200)
     simulate.add_argument("--declare", action="store_true", help="let the harness declare its faults in the log")

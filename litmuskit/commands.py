@@ -70,12 +70,12 @@ def run_audit(arguments: argparse.Namespace) -> int:
         oracle = calibrate(_open_log(arguments, arguments.calibrate_from), _read_expected(arguments.expected))
     elif arguments.consensus:
         oracle = consensus(log)
-    preflight, readings = _read_preflight(arguments.preflight, arguments.policy)
+    preflight, readings, said = _read_preflight(arguments.preflight, arguments.policy)
     audit = audit_log(log, oracle, require=arguments.require, match=arguments.match, preflight=preflight)
     shown = () if arguments.json == "-" else show_audit(audit, by=arguments.by)
     drift = [_shorten(oracle.to_table())] if isinstance(oracle, Consensus) else []
     lines = _encode_json(audit.to_json(by=arguments.by) | readings) if arguments.json else ""
-    _answer(arguments.json, lines, *shown, *(f"{key}: {value}" for key, value in readings.items()), *drift)
+    _answer(arguments.json, lines, *shown, *said, *drift)
     if arguments.html:
         from litmuskit.report import write_report
 
@@ -120,16 +120,18 @@ def _read_expected(path: str | None) -> Mapping[str, str] | None:
     return expected
 
 
-def _read_preflight(path: str | None, policy: str) -> tuple[Mapping[str, str] | None, dict[str, Any]]:
-    """Instance to verdict under ``policy``, and how many instances are valid under either."""
+def _read_preflight(path: str | None, policy: str) -> tuple[Mapping[str, str] | None, dict[str, Any], list[str]]:
+    """Instance to verdict under ``policy``; how many instances are valid under either, as JSON and in words."""
     if path is None:
-        return None, {}
+        return None, {}, []
     from litmuskit.preflight import POLICIES, read_verdicts
 
     verdicts = read_verdicts(path)
     valid = {name: sum(verdict[name] == "yes" for verdict in verdicts.values()) for name in POLICIES}
     readings = {"preflight": {"policy": policy, "instances": len(verdicts), "valid": valid}}
-    return {instance: verdict[policy] for instance, verdict in verdicts.items()}, readings
+    under = ", ".join(f"{count} of {len(verdicts)} under the {name} policy" for name, count in valid.items())
+    said = [f"pre-flight: valid are {under}; the {policy} policy rules"]
+    return {instance: verdict[policy] for instance, verdict in verdicts.items()}, readings, said
 
 
 def run_calibrate(arguments: argparse.Namespace) -> int:

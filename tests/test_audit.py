@@ -783,7 +783,19 @@ def test_an_empty_name_is_no_name(
     with pytest.raises(SystemExit) as caught:
         main([word.format(log=simulated / "log.jsonl") for word in words])
     assert caught.value.code == 2
-    assert "nothing is named" in capsys.readouterr().err
+    place = words[words.index("") - 1]
+    said = "--calibrate-from" if "--calibrate-from" in words else place if place.startswith("--") else ""
+    assert f"argument {said}" in (err := capsys.readouterr().err)
+    assert "nothing is named" in err
+
+
+def test_no_faults_and_no_agents_are_named_by_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["simulate", "--episodes", "6", "--agents", "comply=1"]
+    assert main([*given, "--faults", "", "--out", str(tmp_path / "a")]) == main([*given, "--out", str(tmp_path / "b")]) == 0
+    assert (tmp_path / "a" / "log.jsonl").read_bytes() == (tmp_path / "b" / "log.jsonl").read_bytes()
+    assert main(["simulate", "--episodes", "6", "--agents", "", "--out", str(tmp_path / "c")]) == 0
+    assert not any(episode.flagged for episode in read_log(tmp_path / "c" / "log.jsonl"))
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", ["", [], [""], ["log.jsonl", ""]])

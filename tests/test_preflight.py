@@ -497,6 +497,9 @@ def test_a_run_is_published_where_every_line_of_the_gate_is_met(tmp_path, capsys
         found = json.loads(capsys.readouterr().out)
         assert found["gate"]["verdict"] == verdict
         assert found["preflight"] == {"policy": policy, "instances": 40, "valid": {"literal": 0, "behavioural": 40}}
+        assert main(["audit", str(tmp_path / "log.jsonl"), *given[:-2], "--policy", policy]) == status
+        said = "pre-flight: valid are 0 of 40 under the literal policy, 40 of 40 under the behavioural policy"
+        assert f"{said}; the {policy} policy rules\n" in capsys.readouterr().out
 
 
 # the error
