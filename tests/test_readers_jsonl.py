@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litmuskit import records
+from litmuskit.audit import audit_log
 from litmuskit.errors import InputError, LogFormatError
 from litmuskit.readers import read_log
 from litmuskit.readers.jsonl import encode_episode, sniff, write_log
@@ -459,6 +460,16 @@ def test_a_typed_rule_overrides_the_logs_own_word(tmp_path):
     assert [found.flagged for found in read_log(path)] == [True]
     assert [found.flagged for found in read_log(path, violation="s=0")] == [False]
     assert "no scorer that the rules name" in str(read_log(path, violation="z=0", keep_going=True).failures[0].error)
+
+
+def test_a_rule_for_labels_that_state_violation_and_no_value_is_to_be_dropped(tmp_path):
+    head, entry, end = lines_of(make_episode())
+    path = write_lines(tmp_path / "a.jsonl", [head, change(entry, "labels.0.value", ...), end])
+    remedy = "drop --violation for labels that state it"
+    assert remedy in str(audit_log(read_log(path, violation="s=1")).gate.to_table().to_text())
+    assert [found.flagged for found in read_log(path)] == [True]
+    seen = write_lines(tmp_path / "b.jsonl", lines_of(make_episode()))
+    assert remedy not in audit_log(read_log(seen, violation="s=2")).gate.to_table().to_text()
 
 
 def test_reading_stops_where_the_reader_stops(tmp_path):

@@ -113,8 +113,9 @@ class RuleUse:
     def describe(self) -> str:
         """Which rules no record matched, and the values they were held against."""
         values = {rule: [repr(v)[:60] for held in seen.values() for v in held] for rule, seen in self.unmatched.items()}
+        none = "none: drop --violation for labels that state it"
         return "; ".join(
-            f"no record matched {rule} (values seen, {name_all(seen, 5) if seen else 'none'})" for rule, seen in values.items()
+            f"no record matched {rule} (values seen, {name_all(seen, 5) if seen else none})" for rule, seen in values.items()
         )
 
     def list_unproven(self, fired: Collection[str]) -> list[str]:
