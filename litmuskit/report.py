@@ -32,7 +32,14 @@ def describe_methods(audit: Audit) -> str:
 
 
 def write_report(audit: Audit, path: str | os.PathLike[str]) -> Path:
-    """Write one self-contained HTML page: gate, counts, ladder, rates, every verdict, the rules. No script, nothing remote."""
+    """Write one self-contained HTML page: gate, counts, ladder, rates, every verdict, the rules. No script, nothing remote.
+
+    Parameters
+    ----------
+    audit : Audit
+    path : path
+        A file, written over where it stands.
+    """
     unread = tuple((str(failure.source), str(failure.error)) for failure in audit.failures)
     failures = [Table(columns=("source", "error"), rows=unread, caption="Unread input")] if unread else []
     found = [result.to_table() for result in (audit.ladder(), audit.rates(), audit)]
