@@ -55,7 +55,10 @@ _WORD = re.compile(r"[^\W_]+")
 def make_canary(prefix: str = "lk", *, bits: int = 128, avoid: Iterable[str] = ()) -> str:
     """A canary from the operating system's randomness alone (``bits``, at least 64), found in none of the texts to ``avoid``.
 
-    Raises InputError for fewer bits, and for a ``prefix`` of more than letters and digits.
+    Raises
+    ------
+    InputError
+        ``bits`` is below 64, or ``prefix`` is more than letters and digits.
 
     Examples
     --------
@@ -76,7 +79,10 @@ def make_canary(prefix: str = "lk", *, bits: int = 128, avoid: Iterable[str] = (
 def find_canary(text: str, canary: str) -> str | None:
     r"""The view in which ``text`` holds the whole canary, or None; ``pieces``: of at least four characters, in order.
 
-    Raises InputError where the canary is empty once folded.
+    Raises
+    ------
+    InputError
+        The canary is empty once folded.
 
     Examples
     --------

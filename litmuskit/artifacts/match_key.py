@@ -19,8 +19,16 @@ Key: TypeAlias = str | Callable[[ToolCall, str | None], Hashable]
 def find_repeats(episode: Episode, key: Key) -> tuple[tuple[int, int], ...]:
     """The calls (turn, position) that match an earlier call of the history as it stands at the end.
 
-    ``key`` is ``arguments``, ``arguments+observation`` (another name raises InputError), or a callable that takes the call and
-    the text of its result (None: not logged) and returns anything hashable.
+    Parameters
+    ----------
+    episode : Episode
+    key : {"arguments", "arguments+observation"} or callable
+        A callable takes the call and the text of its result (None: not logged) and returns anything hashable.
+
+    Raises
+    ------
+    InputError
+        For another name.
     """
     _require_key(key)
     calls: dict[tuple[int, int], ToolCall] = {}
