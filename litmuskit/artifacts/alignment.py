@@ -197,9 +197,7 @@ def _find_tail(pool: Sequence[Message], old: list[int], fresh: list[int]) -> int
         end -= 64
     while end and len(fresh) >= size and old[end - 1] == fresh[end - 1]:
         end -= 1
-    if end == size:
-        return size
-    is_clear = set(old[end:]).isdisjoint((*old[:end], *fresh[:end], *fresh[size:]))
+    is_clear = end < size and set(old[end:]).isdisjoint((*old[:end], *fresh[:end], *fresh[size:]))
     said = (place for place in range(end, size) if pool[old[place]].role == "assistant")
     return next(said, size - 1) + 1 if is_clear else size
 

@@ -167,9 +167,8 @@ def run_log(
 ) -> list[tuple[Episode, Truth]]:
     """The episodes of `simulate_episodes` with the truth of each, without a reference."""
     for name, value in (("episodes", episodes), ("instances", instances)):
-        if type(value) is not int:
-            raise InputError("not a count", where=name, expected="int", found=value)
-        require_number(value, name, 1, 10**7)
+        if type(value) is not int or not 1 <= value <= 10**7:
+            raise InputError("not a count", where=name, expected="int from 1 to 10,000,000", found=value)
     shares = _check_agents({name: 1 / len(AGENTS) for name in AGENTS} if agents is None else agents)
     names, faults, choose = list_instances(instances), check_faults(faults), Random(f"{seed}/agents")
     chosen = choose.choices([*shares], [*shares.values()], k=episodes)

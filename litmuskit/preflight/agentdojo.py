@@ -79,9 +79,8 @@ def _read_done(kept: Path, version: str) -> dict[str, dict[str, Any]]:
             case {"version": str(found), "instance": str(name)} as record if found == version:
                 done[name] = record
             case record:
-                what = "record of another benchmark version, or none of a pre-flight"
-                remedy = "name another file"
-                raise InputError(what, where=f"{kept}:{number}", expected=version, found=record, remedy=remedy)
+                what = "record of another benchmark version, or of no pre-flight: name another file"
+                raise InputError(what, where=f"{kept}:{number}", expected=version, found=record)
     return done
 
 
