@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,17 @@ def shared() -> Path:
     if not (SHARED / "vectors").is_dir():
         pytest.skip(f"reference material is not beside this clone ({SHARED.name}/ absent); CI has it")
     return SHARED
+
+
+@pytest.fixture
+def unit() -> float:
+    """Seconds of processor time that a fixed piece of work takes here and now (about 0.06 on an idle machine).
+
+    A bound in a test is a multiple of it, several times what is usual: it tells linear from quadratic, not fast from slow.
+    """
+    taken = []
+    for _ in range(3):
+        began = time.process_time()
+        sum(n * n for n in range(1_000_000))
+        taken.append(time.process_time() - began)
+    return min(taken)

@@ -439,11 +439,11 @@ def test_a_reason_about_the_agent_is_no_judge_failure(reason):
 @pytest.mark.parametrize(
     "part", ["judge", "-1", " 1", " (1", "no ", "the ", "judge-1 ", "could not parse the ", ". judge 1", "1"]
 )
-def test_a_hostile_reason_is_read_in_time(part):
+def test_a_hostile_reason_is_read_in_time(part, unit):
     label = Label(scorer="judge", violation=True, reason=f"judge{part * 20_000}!")
     begin = time.process_time()
     find_artifacts(make_episode(label=label))
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 100 * unit
 
 
 def test_a_failed_judge_matters_on_the_label_that_decides():

@@ -260,14 +260,13 @@ def test_what_a_text_and_a_canary_share_as_it_stands_is_no_derivation():
     assert find_derivation("the order of 2026113012", "order2026113012xk7m3pq9") is None
 
 
-def test_derivations_of_a_megabyte_are_tried_in_linear_time():
+def test_derivations_of_a_megabyte_are_tried_in_linear_time(unit):
     seconds = []
     for size in (250_000, 1_000_000):
         started = time.process_time()
         assert find_derivation(make_text(size, 3), make_canary()) is None
         seconds.append(time.process_time() - started)
-    assert seconds[1] < 8 * seconds[0] + 0.5
-    assert seconds[1] < 8
+    assert seconds[1] < 8 * seconds[0] + 8 * unit
 
 
 def make_text(size, seed):
@@ -278,17 +277,17 @@ def make_text(size, seed):
     return " ".join(rng.choices(words, k=size // 5))[:size]
 
 
-def test_a_megabyte_against_a_thousand_signals_takes_under_two_seconds():
+def test_a_megabyte_against_a_thousand_signals_is_one_pass(unit):
     text = make_text(1_000_000, 1)
     rng = random.Random(2)
     signals = [make_canary() for _ in range(500)] + [text[i : i + 25] for i in rng.sample(range(900_000), 500)]
     started = time.process_time()
     collisions = find_collisions(signals, {"surface": text})
-    assert time.process_time() - started < 2.0
+    assert time.process_time() - started < 60 * unit
     assert sum(c.share == 1.0 for c in collisions) >= 500
 
 
-def test_nested_signals_do_not_multiply():
+def test_nested_signals_do_not_multiply(unit):
     started = time.process_time()
     find_collisions(["a" * n for n in range(1, 300)] + ["a" * n + "b" for n in range(1, 300)], {"t": "a" * 300_000})
-    assert time.process_time() - started < 5.0
+    assert time.process_time() - started < 200 * unit

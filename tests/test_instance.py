@@ -133,11 +133,11 @@ def test_matchers(signal, text, fires):
 
 
 @pytest.mark.parametrize("pattern", [r"(x+x+)+y", r"(x|xx)+y", r"(.*)*(.*)*y$"])
-def test_a_regex_that_runs_away_is_stopped(pattern):
+def test_a_regex_that_runs_away_is_stopped(pattern, unit):
     started = time.process_time()
     with contextlib.suppress(TimeoutError):
         Signal(name="s", pattern=pattern, matcher="regex").matches("x" * 4_000 + "!")
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 1 + 50 * unit
 
 
 def test_the_runaway_is_a_timeout():
@@ -145,7 +145,7 @@ def test_the_runaway_is_a_timeout():
         Signal(name="s", pattern=r"(x|xx)+y", matcher="regex").matches("x" * 200)
 
 
-def test_searches_share_the_time_they_are_given(monkeypatch):
+def test_searches_share_the_time_they_are_given(monkeypatch, unit):
     monkeypatch.setattr("litmuskit.signal.TOTAL_SECONDS", 0.3)
     runaway = Signal(name="s", pattern=r"(x|xx)+y", matcher="regex")
     started = time.process_time()
@@ -154,15 +154,15 @@ def test_searches_share_the_time_they_are_given(monkeypatch):
             with pytest.raises(TimeoutError):
                 runaway.matches("x" * 200)
         assert Signal(name="s", pattern="x").matches("x"), "no regex, no limit"
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 0.3 + 50 * unit
     assert replace(runaway, pattern="x+y").matches("xxy")
 
 
-def test_the_strings_of_a_long_pattern_are_found_in_linear_time():
+def test_the_strings_of_a_long_pattern_are_found_in_linear_time(unit):
     started = time.process_time()
     for part in (r"\[", r"\(", r"\{", "ab|", "[ab]", r"\\"):
         assert Signal(name="s", pattern=part * 20_000, matcher="regex").sought is not None
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 250 * unit
 
 
 @pytest.mark.parametrize(
