@@ -279,10 +279,9 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
 
 def _added(before: Ranges, after: Ranges) -> Ranges | None:
     """What ``after`` shows beyond ``before``; None when ``before`` is no prefix of it."""
-    for index, (start, stop) in enumerate(before):
-        last = index == len(before) - 1
-        if index >= len(after) or after[index][0] != start or after[index][1] < stop or (after[index][1] > stop and not last):
-            return None
-        if last:
-            return ((stop, after[index][1]), *after[index + 1 :])
-    return after
+    if not before:
+        return after
+    last, (start, stop) = len(before) - 1, before[-1]
+    if len(after) <= last or after[last][0] != start or after[last][1] < stop or before[:last] != after[:last]:
+        return None
+    return ((stop, after[last][1]), *after[last + 1 :])

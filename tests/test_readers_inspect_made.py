@@ -206,21 +206,60 @@ def test_every_form_shows_the_same(tmp_path: Path) -> None:
     forms.append(write_json(tmp_path / "third.json", make_pooled_3(SIMPLE), header=make_header(version=3)))
     forms.append(pack(tmp_path / "chunked.eval", [*chunk(SIMPLE), ("header.json", head)]))
     forms.append(write_eval(tmp_path / "junk.eval", SIMPLE, prefix=b"<html>not html</html>"))
+    forms.append(
+        write_eval(tmp_path / "slow.eval", change(SIMPLE, store={"loss": float("nan")}))
+    )  # the strict parser refuses it
+    forms.append(write_eval(tmp_path / "half.eval", change(SIMPLE, store={"said": "\ud800"})))
     (tmp_path / "zipped.json.gz").write_bytes(gzip.compress((tmp_path / "plain.json").read_bytes()))
     (tmp_path / "zipped.eval.gz").write_bytes(gzip.compress((tmp_path / "m93.eval").read_bytes()))
     forms += [tmp_path / "zipped.json.gz", tmp_path / "zipped.eval.gz"]
-    shown = []
+    shown, contexts = [], []
     for path in forms:
         (episode,) = read(path)
         assert episode.record == f"{path.name.removesuffix('.gz')}#s#1"
         assert [o.raw for c in episode.transcript.calls for o in c.observations] == ["one", "two"]
         assert [o.delivered for c in episode.transcript.calls for o in c.observations] == ["one", "two"]
         assert find_artifacts(episode) == ()
+        contexts.append([call.context for call in episode.transcript.calls])
         shown.append([turn.stimulus for turn in fingerprint_turns(episode.transcript)])
     assert all(stimuli == shown[0] for stimuli in shown)
+    assert all(context == contexts[0] for context in contexts)
     messages = [{"role": "user", "content": "go"}]
     api = {"system": LONG, "tools": [TOOL], "opts": {"tool_choice": "auto"}, "messages": messages}
     assert fingerprint(api).stimulus[-1] == shown[0][0]
+
+
+def test_an_honest_log_never_needs_the_slow_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litmuskit.readers.inspect_archive.json", None)
+    (episode,) = read(write_eval(tmp_path / "a.eval", SIMPLE))
+    assert episode.transcript.calls[0].context.tools == (TOOL,)
+
+
+PARTS = [("tools", "read"), ("tools", {"name": "read"}), ("tools", ["read"]), ("tools", 1), ("config", [1]), ("config", "hot")]
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+@pytest.mark.parametrize(("part", "value"), PARTS, ids=repr)
+@pytest.mark.parametrize("slow", [False, True])
+def test_tools_and_settings_of_another_shape_are_named(
+    tmp_path: Path, part: str, value: Any, which: int, *, slow: bool
+) -> None:
+    changed = change_model(SIMPLE, which, **{part: value}) | ({"store": {"loss": float("nan")}} if slow else {})
+    for path in (write_eval(tmp_path / "a.eval", changed), write_json(tmp_path / "a.json", changed)):
+        with pytest.raises(errors.LogFormatError, match=rf"{part}.*Expected `"):
+            read(path)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 1.0, True, "1"], ids=repr)
+def test_tools_are_those_of_the_call(tmp_path: Path, which: int, number: Any) -> None:
+    other = change_model(SIMPLE, which, tools=[{**TOOL, "parameters": {"most": number}}], config={"max_tool_output": which})
+    other = change_model(other, which % 3 + 1, tools=[{**TOOL, "parameters": {"most": 1}}])
+    (episode,) = read(write_eval(tmp_path / "a.eval", other))
+    offered = [call.context.tools[0]["parameters"] for call in episode.transcript.calls]
+    assert repr(offered[which - 1]) == repr({"most": number})
+    assert offered[which % 3] == {"most": 1}
+    assert episode.harness.policies["truncation"].version.startswith(f"{which} bytes")
 
 
 def test_a_log_in_an_archive_names_both(tmp_path: Path) -> None:

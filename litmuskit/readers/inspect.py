@@ -18,8 +18,8 @@ from litmuskit.canonical import digest_json
 from litmuskit.errors import InputError, LogFormatError, OutOfScopeError
 from litmuskit.readers.container import Member
 from litmuskit.readers.inspect_archive import Archive, decode_json, open_archive
-from litmuskit.readers.inspect_events import Reading, read_transcript
-from litmuskit.readers.inspect_samples import Sample, dig
+from litmuskit.readers.inspect_events import Reading, read_tools, read_transcript
+from litmuskit.readers.inspect_samples import Sample, VerbatimSample, dig
 from litmuskit.readers.polarity import LabelRules, resolve_labels
 from litmuskit.readers.reasons import rests_on_form
 from litmuskit.records import MATCH_KEYS, Episode, Failure, Harness, Label, Policy, Source, Status
@@ -85,13 +85,13 @@ def _open_eval(archive: Archive, member: Member) -> _Log:
 
 
 def _read_member(archive: Archive, name: str) -> Sample:
-    sample = decode_json(archive.read(name), Sample, archive.locate(name))
+    sample = decode_json(archive.read(name), VerbatimSample, archive.locate(name), Sample)
     if not name.endswith("/sample.json"):
         return sample
     events, messages, texts = (archive.read_chunks(name, kind) for kind in ("events", "messages", "attachments"))
     attachments = {str(index): text for index, text in enumerate(texts)}
     chunks = {"id": sample.id, "epoch": sample.epoch, "events": events, "message_pool": messages, "attachments": attachments}
-    whole = _convert(chunks, archive.locate(name))
+    whole = decode_json(chunks, Sample, archive.locate(name))
     sample.events, sample.message_pool, sample.attachments = whole.events, whole.message_pool, whole.attachments
     return sample
 
@@ -104,14 +104,7 @@ def _open_document(member: Member) -> _Log:
     header = decode_json(text, _Header, member.source)
     outer, samples = f"{member.source.member}!" if member.source.member else "", header.samples or ()
     pairs = [(Source(path=member.source.path, member=f"{outer}samples[{i}]"), sample) for i, sample in enumerate(samples)]
-    return _Log(member.name, header, [(source, partial(_convert, sample, source)) for source, sample in pairs])
-
-
-def _convert(sample: Any, where: Source) -> Sample:
-    try:
-        return msgspec.convert(sample, Sample)
-    except (ValueError, RecursionError) as error:  # of the wrong shape, or a lone surrogate in a key
-        raise LogFormatError("is not an Inspect sample", where=where, found=f"{error}") from error
+    return _Log(member.name, header, [(source, partial(decode_json, sample, Sample, source)) for source, sample in pairs])
 
 
 def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode | Failure]:
@@ -147,11 +140,11 @@ def _offers_tools(read: Callable[[], Sample]) -> bool | None:
     """Whether a sample is in scope; one that cannot be read is, so that its error is seen. None: lost before a model call."""
     try:
         sample = read()
+        offered = any(read_tools(event, sample.id) for event in sample.events if event.event == "model")
     except InputError:
         return True
     kinds = {event.event for event in sample.events}
-    messages = any(logged.role == "tool" or logged.tool_calls for logged in sample.messages)
-    offered = messages or "tool" in kinds or any(event.event == "model" and event.tools for event in sample.events)
+    offered |= "tool" in kinds or any(logged.role == "tool" or logged.tool_calls for logged in sample.messages)
     return None if not offered and sample.error is not None and "model" not in kinds else offered
 
 

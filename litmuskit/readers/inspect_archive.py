@@ -12,14 +12,16 @@ import json
 import re
 import struct
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO, TypeVar
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import UnionType
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 import zstandard
+from zlib_ng import zlib_ng
 
 from litmuskit.errors import LogFormatError
 from litmuskit.readers.container import Member
@@ -32,7 +34,8 @@ LARGEST = 1 << 29  # bytes one member may inflate to; a sample of a thousand tur
 _TAIL = 1 << 24  # bytes at the end of a cut archive in which its last member is looked for
 STORED, DEFLATED, ZSTANDARD, ENCRYPTED = 0, 8, 93, 0x1
 _LOCAL = struct.Struct("<4s22xHH")
-_DAMAGE = (zipfile.BadZipFile, zlib.error, zstandard.ZstdError, struct.error, OSError, EOFError, ValueError, RuntimeError)
+_DAMAGE: tuple[type[Exception], ...] = (zipfile.BadZipFile, zstandard.ZstdError, struct.error, OSError, EOFError, ValueError)
+_DAMAGE += (RuntimeError, cast("type[Exception]", zlib_ng.error))
 _SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json", re.DOTALL)
 _CHUNK = re.compile(r"((samples/.+)/(?:messages|events|attachments))/(\d+)\.json", re.DOTALL)
 
@@ -77,13 +80,13 @@ class Archive:
         if len(whole) != size:
             inflated = f"{'more than ' if len(whole) > size else ''}{min(len(whole), size):,}"
             raise LogFormatError("member is not of its declared size", where=where, expected=f"{size:,} bytes", found=inflated)
-        if (checksum := zlib.crc32(whole)) != entry.CRC:
+        if (checksum := zlib_ng.crc32(whole)) != entry.CRC:
             raise LogFormatError("checksum is wrong", where=where, expected=f"{entry.CRC:08x}", found=f"{checksum:08x}")
         return whole
 
     def _inflate(self, packed: bytes, method: int, bound: int) -> bytes:
         if method == DEFLATED:
-            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, bound)
+            return zlib_ng.decompressobj(-zlib_ng.MAX_WBITS).decompress(packed, bound)
         if method == ZSTANDARD:
             return bytes(self.inflater.stream_reader(packed, read_across_frames=True).read(bound))
         return packed
@@ -130,16 +133,22 @@ def _find_end(stream: BinaryIO) -> str:
     return f"; ends at byte {size:,}, behind or in member {name} at byte {max(size - _TAIL, 0) + start:,}"
 
 
-def decode_json(text: bytes, kind: type[T], where: object) -> T:
-    """JSON as a typed struct; NaN, infinities and lone surrogates, which Inspect writes, are read as they stand.
+@cache
+def _build_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
-    Raises `LogFormatError` when it is no JSON, or a field is missing or of another type (with its JSON path).
+
+def decode_json(value: Any, kind: type[T] | UnionType, where: object, otherwise: type[T] | None = None) -> T:
+    """JSON, or what was parsed of it, as a typed struct; NaN, infinities and lone surrogates are read as Inspect writes them.
+
+    ``otherwise`` is the type of what msgspec does not parse, where ``kind`` keeps parts verbatim. Raises `LogFormatError`
+    when it is no JSON, or a field is missing or of another type (with its JSON path).
     """
+    verbatim = isinstance(value, bytes | msgspec.Raw)
+    if verbatim:
+        with suppress(msgspec.DecodeError, RecursionError):  # the slow parser reads more, and says better where it cannot
+            return cast("T", _build_decoder(cast("Any", kind)).decode(value))
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, RecursionError):
-        pass  # the slow parser reads more, and says better where it cannot
-    try:
-        return msgspec.convert(json.loads(text), kind)
+        return cast("T", msgspec.convert(json.loads(bytes(value)) if verbatim else value, otherwise or kind))
     except (ValueError, RecursionError) as error:
         raise LogFormatError("is not an Inspect log", where=where, found=f"{type(error).__name__}: {error}") from error

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from litmuskit.errors import LogFormatError
+from litmuskit.readers.inspect_archive import decode_json
 from litmuskit.readers.inspect_samples import LoggedMessage, MessagePool, Output, Sample, SampleEvent, Texts, dig, read_error
 from litmuskit.records import Context, Event, Message, ModelCall, Observation, Ranges, ToolCall, Transcript, Truncation
 
-__all__ = ["Reading", "read_surroundings", "read_transcript"]
+__all__ = ["Reading", "read_surroundings", "read_tools", "read_transcript"]
 
 SPEC = "litmuskit-fp/1"
 VOUCHED = (0, 3, 284)  # from here on a model's input is logged as it was, not by reference
@@ -23,6 +26,7 @@ _RUN = {"max_tool_output", "cache", "max_retries", "timeout", "attempt_timeout",
 _OPTS = {"parallel_tool_calls": "parallel_tool_calls", "response_schema": "response_format"}
 _STOPS = {name: name for name in ("stop", "tool_calls", "max_tokens", "content_filter")} | {"model_length": "max_tokens"}
 _MOVED = ("Image content is included below.", "Document content is included below.")  # to a user message
+_TOOLS, _CONFIG = list[dict[str, Any]] | None, dict[str, Any] | None
 _SCOPES = {"scorer": "judge", "scorers": "judge", "tool": "tool"}  # of a span or a step, by type
 
 
@@ -35,15 +39,15 @@ class Reading(NamedTuple):
     caps: tuple[int, ...]
 
 
-class _Turn(NamedTuple):
+class _Turn(msgspec.Struct, gc=False):
     event: SampleEvent
     ranges: Ranges
     said: LoggedMessage | None
     stop: str | None
     error: str | None
     live: str | None
-    tools: list[tuple[str | None, SampleEvent]]
-    modified: dict[str | None, ToolCall]
+    tools: list[tuple[str | None, SampleEvent]] = []
+    modified: dict[str | None, ToolCall] = {}
 
 
 def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> Reading:
@@ -57,12 +61,14 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
     final = _read_final(sample, pool, turns)
     context = Context()
     around: tuple[Any, ...] | None = None
-    calls: list[ModelCall] = []
+    calls, caps = list[ModelCall](), set[int]()
     later = _list_later(turns, final or ())
     for number, turn in enumerate(turns, 1):
         event, (system, delivered) = turn.event, pool.split_system(turn.ranges)
         before, around = around, (system, event.tools, event.tool_choice, event.config, event.model)
-        context = context if around == before else read_surroundings(event, system, texts)
+        if around != before:
+            context = read_surroundings(event, system, texts)
+            caps |= {cap for cap in [_read_config(event, where).get("max_tool_output")] if isinstance(cap, int)}
         proposed: Message | None = None
         observations: tuple[Observation, ...] = ()
         if turn.said is not None:
@@ -94,18 +100,28 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
         final=final and pool.split_system(final)[1],
         unlogged=frozenset(name for name, held in logged.items() if not held),
     )
-    caps = {cap for turn in turns if isinstance(cap := (turn.event.config or {}).get("max_tool_output"), int)}
     return Reading(transcript, declared, live if any(live) else None, tuple(sorted(caps)))
+
+
+def read_tools(event: SampleEvent, where: object) -> list[dict[str, Any]]:
+    """The tools that a model call was offered."""
+    offered: list[dict[str, Any]] | None = decode_json(event.tools, _TOOLS, f"{where} tools")
+    return offered or []
+
+
+def _read_config(event: SampleEvent, where: object) -> dict[str, Any]:
+    settings: dict[str, Any] | None = decode_json(event.config, _CONFIG, f"{where} config")
+    return settings or {}
 
 
 def read_surroundings(event: SampleEvent, system: str | None, texts: Texts) -> Context:
     """System prompt, tools as offered, options and sampling settings of one model call."""
-    config = event.config or {}
+    config, tools = _read_config(event, texts.where), read_tools(event, texts.where)
     opts = {"tool_choice": event.tool_choice} | {name: config.get(key) for key, name in _OPTS.items()}
     decode = {"model": event.model} | {key: value for key, value in config.items() if key not in _RUN | _OPTS.keys()}
     return Context(
         system=system,
-        tools=tuple({k: texts.resolve(v) if k == "description" else v for k, v in tool.items()} for tool in event.tools or ()),
+        tools=tuple({k: texts.resolve(v) if k == "description" else v for k, v in tool.items()} for tool in tools),
         opts={name: value for name, value in opts.items() if value is not None},
         decode={name: value for name, value in decode.items() if value is not None},
     )
@@ -121,7 +137,7 @@ def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Tu
     for event in events:
         kind, span = event.event, event.span_id
         if kind == "model":
-            if (scope := spans.get(span, steps[-1])) == "agent" or (scope == "tool" and event.tools):
+            if (scope := spans.get(span, steps[-1])) == "agent" or (scope == "tool" and read_tools(event, pool.texts.where)):
                 turn = last[span] = _read_turn(event, pool, len(turns) + 1, live.pop(span, None))
                 turns.append(turn)
                 for call in (turn.said and turn.said.tool_calls) or ():
@@ -157,14 +173,14 @@ def _read_turn(event: SampleEvent, pool: MessagePool, number: int, live: str | N
     choice, error = output.choices[0] if output.choices else None, event.error or output.error
     ranges: Ranges = ()
     if event.input_refs:
-        ranges = pool.check(event.input_refs, f"model call {number}")
+        ranges = pool.check(event.input_refs, "model call", number)
     elif isinstance(event.input, list):
         ranges = pool.add(event.input)
     if not ranges:
         where = f"{pool.texts.where} model call {number}"
         raise LogFormatError("the model's input is not in the log", where=where, expected="messages or input_refs")
     said, stop = (choice.message, choice.stop_reason) if choice else (None, None)
-    return _Turn(event, ranges, said, stop, error, live, [], {})
+    return _Turn(event, ranges, said, stop, error, live)
 
 
 def _list_later(turns: Sequence[_Turn], final: Ranges) -> list[Ranges]:

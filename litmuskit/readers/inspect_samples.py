@@ -7,7 +7,7 @@ literal where a field that Inspect never moves (a tool's result, the sample's in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,12 @@ import msgspec
 from litmuskit.errors import LogFormatError
 from litmuskit.records import Message, Ranges, ToolCall
 
-__all__ = ["LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "dig", "read_error"]
+__all__ = [
+    "LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "VerbatimSample", "dig", "read_error",
+]  # fmt: skip
 
 _PROTOCOLS = ("attachment://", "tc://")
-_REFERENCE = re.compile(r"(?:attachment|tc)://([0-9a-f]{32}|\d+)")
+_HASH = re.compile("[0-9a-f]{32}")
 
 
 class _LoggedCall(msgspec.Struct, gc=False):
@@ -68,9 +70,9 @@ class SampleEvent(msgspec.Struct, gc=False):
     model: str | None = None
     input: list[LoggedMessage] | dict[str, Any] | str | None = None
     input_refs: list[tuple[int, int]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Any = None
     tool_choice: Any = None
-    config: dict[str, Any] | None = None
+    config: Any = None
     output: Output | str | None = None
     cache: str | None = None
     error: Any = None
@@ -117,6 +119,17 @@ class Sample(msgspec.Struct):
             self.message_pool = self.events_data.messages
 
 
+class _VerbatimEvent(SampleEvent, gc=False):
+    tools: msgspec.Raw = msgspec.Raw(b"null")
+    config: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class VerbatimSample(Sample):
+    """A sample whose events keep tools and settings as bytes: each call repeats them, and they are parsed where they change."""
+
+    events: list[_VerbatimEvent] = []  # type: ignore[assignment]
+
+
 def dig(value: Any, *keys: str | int) -> Any:
     """The value under a path of keys; None where the path leaves the document."""
     for key in keys:
@@ -140,8 +153,7 @@ class Texts:
         self.stored, self.where = sample.attachments, where
         self.own: dict[tuple[Any, str], str] = {}
         for owner, text in _list_own(sample):
-            if found := _REFERENCE.fullmatch(text):
-                self.own[owner, text] = self.own[owner, self.stored.get(found[1], text)] = text
+            self.own[owner, text] = self.own[owner, self.stored.get(text.partition("://")[2], text)] = text
 
     def resolve(self, value: Any, *owners: Any) -> Any:
         """A JSON value, each reference replaced by its text: one object, however often it is shown."""
@@ -156,17 +168,19 @@ class Texts:
         for owner in owners if self.own else ():
             if (owner, text) in self.own:
                 return self.own[owner, text]
-        found = _REFERENCE.fullmatch(text)
-        if found and found[1] not in self.stored and len(found[1]) == 32:
+        if not text.startswith(_PROTOCOLS):
+            return text
+        key = text.partition("://")[2]
+        if (found := self.stored.get(key)) is None and _HASH.fullmatch(key):
             raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=text)
-        return self.stored.get(found[1], text) if found else text
+        return text if found is None else found
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message as the model was shown it."""
         content, calls = logged.content, logged.tool_calls
         if isinstance(content, str):
             if self.own or content.startswith(_PROTOCOLS):
-                content = self.resolve_text(content, _list_owners(logged))
+                content = self.resolve_text(content, _list_owners(logged) if self.own else ())
         elif content is not None:
             content = self.resolve(content, *_list_owners(logged))
             if calls:  # only then does Inspect move long arguments to the attachments
@@ -175,7 +189,7 @@ class Texts:
             error, reply_to = logged.error or logged.tool_error, logged.tool_call_id
             reply_to, error = reply_to if isinstance(reply_to, str) else None, None if error is None else read_error(error)
             return Message(role="tool", content=content, tool_call_id=reply_to, error=error)
-        told = tuple([call.to_record() for call in calls]) if calls else ()
+        told = tuple(map(_LoggedCall.to_record, calls)) if calls else ()
         return Message(role=logged.role, content=content, tool_calls=told)
 
 
@@ -185,21 +199,22 @@ def _list_owners(logged: LoggedMessage) -> tuple[Any, ...]:
     return (logged.id, *(asked if isinstance(asked, list) else (asked,)), logged.role)
 
 
-def _list_own(sample: Sample) -> Iterator[tuple[Any, str]]:
+def _list_own(sample: Sample) -> list[tuple[Any, str]]:
     """References that somebody wrote, with who did."""
     written: list[tuple[Any, Any]] = [("user", sample.input)]
     for event in sample.events:
-        if event.event == "tool":
-            owner, told = event.message_id or event.id, event.result
-            blocks = [told] if isinstance(told, dict) else told
+        told, said = event.result, event.output
+        if told is not None and event.event == "tool":
+            owner, blocks = event.message_id or event.id, [told] if isinstance(told, dict) else told
             written += [(owner, dig(block, "text")) for block in blocks] if isinstance(blocks, list) else ((owner, told),)
-        elif event.event == "model" and isinstance(event.output, Output) and event.output.choices:
-            written.append((event.output.choices[0].message.id, event.output.completion))
-    return ((owner, text) for owner, text in written if isinstance(text, str) and text.startswith(_PROTOCOLS))
+        elif said is not None and event.event == "model" and isinstance(said, Output) and said.choices:
+            written.append((said.choices[0].message.id, said.completion))
+    return [(owner, text) for owner, text in written if isinstance(text, str) and text.startswith(_PROTOCOLS)]
 
 
-def _identify(logged: LoggedMessage) -> Any:
-    return logged.id or (logged.role, str(logged.content), str(logged.tool_call_id))
+def _identify(logged: LoggedMessage) -> tuple[str, str, str]:
+    """What a message without an id goes by."""
+    return logged.role, str(logged.content), str(logged.tool_call_id)
 
 
 class MessagePool:
@@ -208,16 +223,16 @@ class MessagePool:
     def __init__(self, sample: Sample, texts: Texts) -> None:
         self.texts, self.logged = texts, list(sample.message_pool)
         self.shown = [texts.read(logged) for logged in self.logged]
-        self.latest = {_identify(logged): index for index, logged in enumerate(self.logged)}
+        self.latest = {logged.id or _identify(logged): index for index, logged in enumerate(self.logged)}
 
     def find(self, logged: LoggedMessage) -> int | None:
         """Where an equal message stands, if it is the latest of its id; its text may have moved to the attachments."""
-        index = self.latest.get(_identify(logged))
+        index = self.latest.get(logged.id or _identify(logged))
         if index is None or self.logged[index] == logged:
             return index
         known, shown = self.logged[index], self.shown[index]
         same = logged.content == shown.content and logged.tool_calls == known.tool_calls and logged.error == known.error
-        return index if same and (logged.role, logged.tool_call_id) == (known.role, known.tool_call_id) else None
+        return index if same and logged.role == known.role and logged.tool_call_id == known.tool_call_id else None
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message that may stand in the pool."""
@@ -231,7 +246,7 @@ class MessagePool:
         for logged in messages:
             index = self.find(logged)
             if index is None:
-                index = self.latest[_identify(logged)] = len(self.logged)
+                index = self.latest[logged.id or _identify(logged)] = len(self.logged)
                 self.logged.append(logged)
                 self.shown.append(self.texts.read(logged))
             if index != stop:
@@ -240,13 +255,16 @@ class MessagePool:
             stop = index + 1
         return tuple([pair for pair in (*ranges, (start, stop)) if pair[0] < pair[1]])
 
-    def check(self, ranges: Sequence[tuple[int, int]], what: str) -> Ranges:
+    def check(self, ranges: Sequence[tuple[int, int]], *what: object) -> Ranges:
         """Ranges that lie in the pool, empty ones left out; Inspect shows the others as an empty input."""
-        for start, stop in ranges:
-            if not 0 <= start <= stop <= len(self.shown):
-                allowed, where = f"0..{len(self.shown)}", f"{self.texts.where} {what}"
+        size, held = len(self.shown), tuple(ranges)
+        for start, stop in held:
+            if not 0 <= start <= stop <= size:
+                allowed, where = f"0..{size}", " ".join(map(str, (self.texts.where, *what)))
                 raise LogFormatError("reaches outside the message pool", where=where, expected=allowed, found=(start, stop))
-        return tuple([pair for pair in ranges if pair[0] < pair[1]])
+            if start == stop:
+                held = tuple(pair for pair in held if pair != (start, stop))
+        return held
 
     def split_system(self, ranges: Ranges) -> tuple[str | None, Ranges]:
         """The leading system prompt and the rest."""
@@ -265,7 +283,7 @@ class MessagePool:
                 if message.role == "tool":
                     replies.append((message.tool_call_id, message))
                 elif message.role == "assistant":
-                    if ident is None or self.logged[index].id in {ident, None}:
+                    if ident is None or self.logged[index].id in (ident, None):
                         return replies[::-1]
                     replies = []
         return []

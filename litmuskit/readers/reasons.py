@@ -7,6 +7,7 @@ that blames an act. A reason that says neither in known words is unknown: it is 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = ["rests_on_form"]
 
@@ -40,6 +41,7 @@ _ACT = re.compile(
 _NEAR_FORM = re.compile(rf"{_TEXT}|schema|valid|pars|decod|encod|type")
 
 
+@lru_cache(maxsize=4096)
 def rests_on_form(reason: str) -> bool | None:
     """Whether a label rests on the form of the agent's output.
 
