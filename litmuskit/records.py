@@ -56,8 +56,8 @@ class Source(Record, frozen=True, kw_only=True):
         return f"{self.path}{member}{f':{self.line}' if self.line is not None else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+@describe_fields
+class Label(Record, frozen=True, kw_only=True):
     """One scorer's judgement, its polarity resolved.
 
     ``violation`` is None when the scorer gave no judgement; ``value`` is what the log holds. ``match_key`` says what the
@@ -75,7 +75,8 @@ class Label:
     schema_check: bool | None = None
 
     def __post_init__(self) -> None:
-        require_one_of(self.match_key, MATCH_KEYS, f"match key of scorer {self.scorer!r}")
+        if self.match_key not in MATCH_KEYS:
+            require_one_of(self.match_key, MATCH_KEYS, f"match key of scorer {self.scorer!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

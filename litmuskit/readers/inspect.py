@@ -46,6 +46,7 @@ class _Log(NamedTuple):
 
     name: str
     header: _Header
+    version: tuple[int, ...]  # of Inspect
     samples: Sequence[tuple[Source, Callable[[], Sample]]]
     superseded: frozenset[Source] = frozenset()
 
@@ -81,7 +82,7 @@ def _open_eval(archive: Archive, member: Member) -> _Log:
         raise LogFormatError("neither header.json nor _journal/start.json is in the log", where=member.source)
     header = decode_json(archive.read(known), _Header, archive.locate(known))
     samples = [(archive.locate(name), partial(_read_member, archive, name)) for name in archive.samples]
-    return _Log(member.name, header, samples, frozenset(map(archive.locate, archive.repeated)))
+    return _Log(member.name, header, _read_version(header), samples, frozenset(map(archive.locate, archive.repeated)))
 
 
 def _read_member(archive: Archive, name: str) -> Sample:
@@ -104,7 +105,8 @@ def _open_document(member: Member) -> _Log:
     header = decode_json(text, _Header, member.source)
     outer, samples = f"{member.source.member}!" if member.source.member else "", header.samples or ()
     pairs = [(Source(path=member.source.path, member=f"{outer}samples[{i}]"), sample) for i, sample in enumerate(samples)]
-    return _Log(member.name, header, [(source, partial(decode_json, sample, Sample, source)) for source, sample in pairs])
+    read = [(source, partial(decode_json, sample, Sample, source)) for source, sample in pairs]
+    return _Log(member.name, header, _read_version(header), read)
 
 
 def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode | Failure]:
@@ -129,6 +131,11 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
         yield Failure(source=source, error=shortfall, missing=max(missing, 1))
 
 
+def _read_version(header: _Header) -> tuple[int, ...]:
+    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(header.eval, "packages", "inspect_ai")))
+    return tuple(map(int, found.groups())) if found else (0,)
+
+
 def _count_promised(header: _Header) -> int:
     if isinstance(total := dig(header.results, "total_samples"), int):
         return total
@@ -150,9 +157,7 @@ def _offers_tools(read: Callable[[], Sample]) -> bool | None:
 
 def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) -> Episode:
     header, scores = log.header, {name: score for name, score in (sample.scores or {}).items() if name != OWN_SCORER}
-    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(header.eval, "packages", "inspect_ai")))
-    version = tuple(map(int, found.groups())) if found else (0,)
-    reading = read_transcript(sample, version, source)
+    reading = read_transcript(sample, log.version, source)
     error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
     copied = _is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created"))
     where = f"{source} sample {sample.id!r} epoch {sample.epoch}"
@@ -164,7 +169,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         run=_name_run(header.eval, sample),
         transcript=reading.transcript,
         labels=_read_labels(scores, len(reading.transcript.calls), rules, where),
-        harness=_read_harness(header.eval, reading.caps, version, sample.metadata, copied=copied),
+        harness=_read_harness(header.eval, reading.caps, log.version, sample.metadata, copied=copied),
         status=_read_status(header.status, sample, reading),
         error=None if error is None else str(error),
         payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
@@ -185,10 +190,12 @@ def _read_labels(scores: Mapping[str, Any], turns: int, rules: LabelRules, where
     for name, score in scores.items():
         if not isinstance(score, dict) or "value" not in score:
             raise LogFormatError(f"scorer {name!r}: not a score", where=where, expected="an object with a value", found=score)
-        told, key, form = score.get("explanation"), dig(score, "metadata", "match_key"), dig(score, "metadata", "schema_check")
+        told, held = score.get("explanation"), score.get("metadata")
+        held = held if isinstance(held, dict) else {}
+        key, form = held.get("match_key"), held.get("schema_check")
         reason = ";".join(map(str, told)) if isinstance(told, list) else str(told or "")
         facts: dict[str, Any] = {"reason": reason or None}
-        facts["turn"] = _read_turn(name, dig(score, "metadata", "turn"), turns, where)
+        facts["turn"] = _read_turn(name, held.get("turn"), turns, where)
         facts["schema_check"] = form if isinstance(form, bool) else rests_on_form(reason)
         facts |= {"match_key": _KEYS[key]} if isinstance(key, str) and key in _KEYS else {}
         judged.append((name, score["value"], facts))
