@@ -231,8 +231,9 @@ def test_every_form_shows_the_same(tmp_path: Path) -> None:
 
 def test_an_honest_log_never_needs_the_slow_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("litmuskit.readers.inspect_archive.json", None)
-    (episode,) = read(write_eval(tmp_path / "a.eval", SIMPLE))
-    assert episode.transcript.calls[0].context.tools == (TOOL,)
+    for path in (write_eval(tmp_path / "a.eval", SIMPLE), write_json(tmp_path / "a.json", SIMPLE)):
+        (episode,) = read(path)
+        assert episode.transcript.calls[0].context.tools == (TOOL,)
 
 
 PARTS = [("tools", "read"), ("tools", {"name": "read"}), ("tools", ["read"]), ("tools", 1), ("config", [1]), ("config", "hot")]

@@ -68,14 +68,13 @@ class Member:
         """All bytes."""
         if self.held is not None:
             return self.held
-        chunks, left = [], LARGEST
+        whole = io.BytesIO()
         with _typed(self.source), self.open() as stream:
             while chunk := stream.read(1 << 20):
-                chunks.append(chunk)
-                left -= len(chunk)
-                if left < 0:
+                whole.write(chunk)
+                if whole.tell() > LARGEST:
                     raise LogFormatError("too large to be read whole", where=self.source, expected=f"at most {LARGEST:,} bytes")
-        return b"".join(chunks)
+        return whole.getvalue()  # not a copy
 
     def peek(self, size: int = 4096) -> bytes:
         """The first bytes, for sniffing; an empty file is an error."""

@@ -41,6 +41,10 @@ class _Header(msgspec.Struct):
     samples: list[Any] | None = None
 
 
+class _Document(_Header):
+    samples: list[msgspec.Raw] | None = None
+
+
 class _Log(NamedTuple):
     """A header, and where each sample stands with what reads it; ``superseded`` names the sources that stand twice."""
 
@@ -102,10 +106,10 @@ def _open_document(member: Member) -> _Log:
     if b'"ATIF' in text[:4096]:
         what = "ATIF trajectory: an agent's steps without the stimulus of each model call"
         raise OutOfScopeError(what, where=member.source, remedy="audit the log of the harness that wrote it")
-    header = decode_json(text, _Header, member.source)
+    header = decode_json(text, _Document, member.source, _Header)
     outer, samples = f"{member.source.member}!" if member.source.member else "", header.samples or ()
     pairs = [(Source(path=member.source.path, member=f"{outer}samples[{i}]"), sample) for i, sample in enumerate(samples)]
-    read = [(source, partial(decode_json, sample, Sample, source)) for source, sample in pairs]
+    read = [(source, partial(decode_json, sample, VerbatimSample, source, Sample)) for source, sample in pairs]
     return _Log(member.name, header, _read_version(header), read)
 
 
