@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 import math
 import re
 from contextlib import suppress
@@ -21,7 +22,7 @@ import rfc8785
 
 from litmuskit.errors import CanonicalizationError, LogFormatError
 
-__all__ = ["canonicalize", "digest_json", "load_lossless", "load_strict"]
+__all__ = ["canonicalize", "digest_json", "is_same_json", "load_lossless", "load_strict"]
 
 LARGEST_INTEGER = 2**53 - 1
 DEEPEST = 200  # both writers and the walk stay well inside the interpreter's stack
@@ -73,6 +74,20 @@ def digest_json(value: Any, where: str = "$") -> str:
     'sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a'
     """
     return f"sha256:{hashlib.sha256(canonicalize(value, where)).hexdigest()}"
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Whether two parsed values are one in JSON, where 1, 1.0 and true are three.
+
+    Examples
+    --------
+    >>> {"a": 1} == {"a": True}, is_same_json({"a": 1}, {"a": True})
+    (True, False)
+    """
+    if one != other or isinstance(one, str):
+        return bool(one == other)
+    same = marshal.dumps(one, 2) == marshal.dumps(other, 2)  # but for the order of keys
+    return same or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _agree(value: Any, depth: int = 0) -> bool:

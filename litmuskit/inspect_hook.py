@@ -85,7 +85,7 @@ def _read_call(asked: BeforeModelGenerate) -> Transcript:
     )
     pool = _pool_messages(asked.input)
     system, shown = pool.split_system(((0, len(pool.shown)),))
-    call = ModelCall(turn=1, context=read_surroundings(event, system, pool.texts), delivered=shown, proposed=None)
+    call = ModelCall(turn=1, context=read_surroundings(event, system, pool.texts)[0], delivered=shown, proposed=None)
     return Transcript(messages=tuple(pool.shown), calls=(call,))
 
 

@@ -75,8 +75,7 @@ class Label(Record, frozen=True, kw_only=True):
     schema_check: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.match_key not in MATCH_KEYS:
-            require_one_of(self.match_key, MATCH_KEYS, f"match key of scorer {self.scorer!r}")
+        require_one_of(self.match_key, MATCH_KEYS, f"match key of scorer {self.scorer!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

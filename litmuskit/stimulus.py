@@ -265,15 +265,8 @@ def fingerprint_turns(transcript: Transcript) -> tuple[TurnFingerprint, ...]:
                 chain, fresh = _Chain(around), call.delivered
         chain.extend(transcript.expand(fresh) or ())
         previous = call
-        turns.append(
-            TurnFingerprint(
-                turn=call.turn,
-                stimulus=chain.seal(),
-                chain=chain.chain[-1].hex(),
-                env=chain.env[-1].hex(),
-                messages=len(chain.msg),
-            )
-        )
+        last, env = chain.chain[-1].hex(), chain.env[-1].hex()
+        turns.append(TurnFingerprint(turn=call.turn, stimulus=chain.seal(), chain=last, env=env, messages=len(chain.msg)))
     return tuple(turns)
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import tarfile
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -247,20 +248,89 @@ def test_tools_and_settings_of_another_shape_are_named(
 ) -> None:
     changed = change_model(SIMPLE, which, **{part: value}) | ({"store": {"loss": float("nan")}} if slow else {})
     for path in (write_eval(tmp_path / "a.eval", changed), write_json(tmp_path / "a.json", changed)):
-        with pytest.raises(errors.LogFormatError, match=rf"{part}.*Expected `"):
+        with pytest.raises(errors.LogFormatError, match=rf"model call {which} {part}: .*Expected `"):
             read(path)
 
 
+def write_fast(path: Path, sample: dict[str, Any]) -> Path:
+    return write_eval(path, sample)
+
+
+def write_slow(path: Path, sample: dict[str, Any]) -> Path:
+    return write_eval(path, change(sample, store={"loss": float("nan")}))
+
+
+def write_chunked(path: Path, sample: dict[str, Any]) -> Path:
+    return pack(path, [*chunk(sample), ("header.json", json.dumps(make_header()).encode())])
+
+
+WRITERS = (write_fast, write_slow, write_chunked, write_json)
+
+
+@pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("which", [1, 2, 3])
 @pytest.mark.parametrize("number", [1, 1.0, True, "1"], ids=repr)
-def test_tools_are_those_of_the_call(tmp_path: Path, which: int, number: Any) -> None:
-    other = change_model(SIMPLE, which, tools=[{**TOOL, "parameters": {"most": number}}], config={"max_tool_output": which})
-    other = change_model(other, which % 3 + 1, tools=[{**TOOL, "parameters": {"most": 1}}])
-    (episode,) = read(write_eval(tmp_path / "a.eval", other))
+def test_tools_are_those_of_the_call(tmp_path: Path, which: int, number: Any, write: Any) -> None:
+    caps = {"max_tool_output": which}, {"max_tool_output": float(which)}  # a cap is whole
+    other = change_model(SIMPLE, which, tools=[{**TOOL, "parameters": {"most": number}}], config=caps[0])
+    other = change_model(other, which % 3 + 1, tools=[{**TOOL, "parameters": {"most": 1}}], config=caps[1])
+    (episode,) = read(write(tmp_path / f"a.{'json' if write is write_json else 'eval'}", other))
     offered = [call.context.tools[0]["parameters"] for call in episode.transcript.calls]
-    assert repr(offered[which - 1]) == repr({"most": number})
-    assert offered[which % 3] == {"most": 1}
+    assert repr([offered[which - 1], offered[which % 3]]) == repr([{"most": number}, {"most": 1}])
     assert episode.harness.policies["truncation"].version.startswith(f"{which} bytes")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize(("one", "other"), [(1, True), (True, 1), (0, False), (1, 1.0), (1.0, 1)], ids=repr)
+def test_numbers_and_truths_are_told_apart(tmp_path: Path, one: Any, other: Any, write: Any) -> None:
+    said = make_sample([([make_call("c1", sure=one, deep=[{"x": one}])], ["done"]), ([make_call("c2")], ["done"])])
+    changed = {"sure": other, "deep": [{"x": other}]}
+    ran = change_events(said, "tool", arguments=changed)
+    kept = copy.deepcopy(said)
+    for message in (*kept["events_data"]["messages"], *kept["messages"]):
+        if message["id"] == "m-1":
+            message["tool_calls"][0]["arguments"] = changed
+    for sample, shows in ((ran, (one, other, one)), (kept, (one, one, other))):
+        (episode,) = read(write(tmp_path / f"a.{'json' if write is write_json else 'eval'}", sample))
+        call = episode.transcript.calls[0]
+        seen = episode.transcript.delivered(2)[1].tool_calls[0].arguments  # in the history, the system prompt apart
+        found = [call.proposed.tool_calls[0].arguments, call.observations[0].call.arguments, seen]
+        assert repr(found) == repr([{"sure": value, "deep": [{"x": value}]} for value in shows])
+
+
+def test_many_empty_ranges_cost_no_more_than_their_number(tmp_path: Path, unit: float) -> None:
+    empty = change_model(SIMPLE, 1, input_refs=[[0, 2], *([n % 3, n % 3] for n in range(100_000))])
+    start = time.process_time()
+    (episode,) = read(write_eval(tmp_path / "a.eval", empty))
+    assert episode.transcript.calls[0].delivered == ((1, 2),)
+    assert time.process_time() - start < 30 * unit
+
+
+@pytest.mark.parametrize("lost", ["attachments/0", "messages/2", "events/0", "events/3", "events/5"])
+def test_a_chunk_that_is_missing_is_never_passed_over(tmp_path: Path, lost: str) -> None:
+    held = {name.split("/", 2)[2]: text for name, text in chunk(SIMPLE)}
+    events = json.loads(held.pop("events/0.json"))
+    held |= {f"events/{at}.json": json.dumps(events[at:to]).encode() for at, to in ((0, 3), (3, 5), (5, len(events)))}
+    held["skeleton.json"] = json.dumps({"version": 1, "counts": {"events": len(events), "models": 3}}).encode()
+    for kept, whole in ((held, True), ({name: text for name, text in held.items() if name != f"{lost}.json"}, False)):
+        members = [(f"samples/s_epoch_1/{name}", text) for name, text in kept.items()]
+        path = pack(tmp_path / "a.eval", [*members, ("header.json", json.dumps(make_header()).encode())])
+        if whole:
+            assert len(read(path)[0].transcript.calls) == 3
+        else:
+            with pytest.raises(errors.LogFormatError, match=r"missing|outside"):
+                read(path)
+
+
+@pytest.mark.parametrize("key", [HASH, "7", "", "abc", "a://b"])
+@pytest.mark.parametrize("scheme", ["attachment", "tc"])
+def test_a_reference_is_whatever_names_a_text(tmp_path: Path, key: str, scheme: str) -> None:
+    named = change(SIMPLE, attachments={HASH: LONG, key: "moved"})
+    named["events_data"]["messages"][1]["content"] = f"{scheme}://{key}"
+    named["messages"][1]["content"] = "moved"
+    (episode,) = read(write_eval(tmp_path / "a.eval", named))
+    assert [shown[0].content for shown in map(episode.transcript.delivered, (1, 2, 3))] == ["moved"] * 3
+    assert find_artifacts(episode) == ()
 
 
 def test_a_log_in_an_archive_names_both(tmp_path: Path) -> None:
@@ -295,6 +365,48 @@ def test_recurring_ids_are_joined_in_order(tmp_path: Path) -> None:
         (o.position, o.call.arguments["path"], o.raw, o.delivered) for c in episode.transcript.calls for o in c.observations
     ]
     assert seen == [(0, "a", "one", "one"), (1, "b", "two", "two"), (0, "c", "three", "three")]
+
+
+@pytest.mark.parametrize("fault", ["", "truncation/cut-of-raw", "mis-pairing/result-of-another-call"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_the_same_call_said_again_keeps_its_results(tmp_path: Path, fault: str, at: int) -> None:
+    """The pool holds what the agent says again, under the same call id, once."""
+    texts = [f"report {n}: " + "state " * 30 for n in range(1, 5)]
+    same = make_sample([([make_call("call_0", key="status")], [text]) for text in texts])
+    pool, models = same["events_data"]["messages"], [e for e in same["events"] if e["event"] == "model"]
+    said, told = pool[2], [message for message in pool if message["role"] == "tool"]
+    for message in (*(model["output"]["choices"][0]["message"] for model in models[:-1]), said):
+        message["content"] = "polling"
+    if fault:
+        told[at]["content"] = texts[0] if "pairing" in fault else texts[at][:90]
+    same["events_data"]["messages"] = [*pool[:3], *told]
+    for number, model in enumerate(models):
+        model["input_refs"] = [[0, 2], *([span for n in range(number) for span in ([2, 3], [3 + n, 4 + n])])]
+    same["messages"] = [same["messages"][0], pool[1]]
+    for number, message in enumerate(told, 1):
+        same["messages"] += [{**said, "id": f"m-{number}"}, message]
+    same["messages"].append({"id": "m-5", "role": "assistant", "content": "turn 5"})
+    (episode,) = read(write_eval(tmp_path / "a.eval", same))
+    results = [one for call in episode.transcript.calls for one in call.observations]
+    assert [one.raw for one in results] == texts
+    assert [one.delivered for one in results] == [message["content"] for message in told]
+    assert {(one.rule, one.turn) for one in find_artifacts(episode)} == ({(fault, at + 1)} if fault else set())
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_final_list_whose_last_message_the_pool_holds_under_another_id(tmp_path: Path, *, replayed: bool) -> None:
+    nudged = make_sample([([make_call("c1", path="a")], ["one"]), ([make_call("c2", path="b")], ["two"])])
+    pool, nudge = nudged["events_data"]["messages"], {"id": "n-1", "role": "user", "content": "Go on."}
+    models = [event for event in nudged["events"] if event["event"] == "model"]
+    nudged["events_data"]["messages"] = [*pool[:4], nudge, *pool[4:]]
+    for model, refs in zip(models, ([[0, 2]], [[0, 5]], [[0, 2], [5, 7], [4, 5]]), strict=True):
+        model["input_refs"] = refs
+    seen = {**pool[4], "tool_calls": [make_call("c2", path="a")]} if replayed else pool[4]
+    nudged["messages"] = [*nudged["messages"][:2], seen, pool[5], {**nudge, "id": "n-2"}, nudged["messages"][-1]]
+    (episode,) = read(write_eval(tmp_path / "a.eval", nudged))
+    assert "final" not in episode.transcript.unlogged
+    assert [message.text for message in episode.transcript.shown_after(3)] == ["go", "turn 2", "two", "Go on.", "turn 3"]
+    assert bool(find_artifacts(episode)) is replayed
 
 
 def test_a_replay_at_the_last_turn_stands_in_the_final_list(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from litmuskit.errors import InputError, LogFormatError, OutOfScopeError
 from litmuskit.readers.container import Member
 from litmuskit.readers.inspect_archive import Archive, decode_json, open_archive
 from litmuskit.readers.inspect_events import Reading, read_tools, read_transcript
-from litmuskit.readers.inspect_samples import Sample, VerbatimSample, dig
+from litmuskit.readers.inspect_samples import ChunkedSample, Sample, VerbatimSample, dig
 from litmuskit.readers.polarity import LabelRules, resolve_labels
 from litmuskit.readers.reasons import rests_on_form
 from litmuskit.records import MATCH_KEYS, Episode, Failure, Harness, Label, Policy, Source, Status
@@ -50,7 +50,6 @@ class _Log(NamedTuple):
 
     name: str
     header: _Header
-    version: tuple[int, ...]  # of Inspect
     samples: Sequence[tuple[Source, Callable[[], Sample]]]
     superseded: frozenset[Source] = frozenset()
 
@@ -86,18 +85,23 @@ def _open_eval(archive: Archive, member: Member) -> _Log:
         raise LogFormatError("neither header.json nor _journal/start.json is in the log", where=member.source)
     header = decode_json(archive.read(known), _Header, archive.locate(known))
     samples = [(archive.locate(name), partial(_read_member, archive, name)) for name in archive.samples]
-    return _Log(member.name, header, _read_version(header), samples, frozenset(map(archive.locate, archive.repeated)))
+    return _Log(member.name, header, samples, frozenset(map(archive.locate, archive.repeated)))
 
 
 def _read_member(archive: Archive, name: str) -> Sample:
-    sample = decode_json(archive.read(name), VerbatimSample, archive.locate(name), Sample)
     if not name.endswith("/sample.json"):
-        return sample
+        return decode_json(archive.read(name), VerbatimSample, archive.locate(name), Sample)
+    sample = decode_json(archive.read(name), ChunkedSample, archive.locate(name))
     events, messages, texts = (archive.read_chunks(name, kind) for kind in ("events", "messages", "attachments"))
     attachments = {str(index): text for index, text in enumerate(texts)}
     chunks = {"id": sample.id, "epoch": sample.epoch, "events": events, "message_pool": messages, "attachments": attachments}
     whole = decode_json(chunks, Sample, archive.locate(name))
     sample.events, sample.message_pool, sample.attachments = whole.events, whole.message_pool, whole.attachments
+    skeleton = name.replace("/sample.json", "/skeleton.json")
+    if skeleton in archive.entries:
+        told = dig(decode_json(archive.read(skeleton), dict[str, Any], archive.locate(skeleton)), "counts", "events")
+        if told != len(events):
+            raise LogFormatError("chunks of events are missing", where=archive.locate(name), expected=told, found=len(events))
     return sample
 
 
@@ -110,7 +114,7 @@ def _open_document(member: Member) -> _Log:
     outer, samples = f"{member.source.member}!" if member.source.member else "", header.samples or ()
     pairs = [(Source(path=member.source.path, member=f"{outer}samples[{i}]"), sample) for i, sample in enumerate(samples)]
     read = [(source, partial(decode_json, sample, VerbatimSample, source, Sample)) for source, sample in pairs]
-    return _Log(member.name, header, _read_version(header), read)
+    return _Log(member.name, header, read)
 
 
 def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode | Failure]:
@@ -119,9 +123,11 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
     if not any(_offers_tools(read) for _, read in log.samples) and any(_offers_tools(read) is False for _, read in log.samples):
         held = f"{len(log.samples)} samples of {dig(log.header.eval, 'task')}"
         raise OutOfScopeError("no sample offers or calls a tool: there is no tool loop to audit", where=source, found=held)
+    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(log.header.eval, "packages", "inspect_ai")))
+    version = tuple(map(int, found.groups())) if found else (0,)
     for place, read in log.samples:
         try:
-            yield _read_episode(log, read(), place, rules)
+            yield _read_episode(log, version, read(), place, rules)
         except InputError as error:
             yield Failure(source=place, error=error)
         except RecursionError:
@@ -133,11 +139,6 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
         expected = f"{len(log.samples) + max(missing, 0)} samples ({log.header.status})"
         shortfall = LogFormatError(what, where=source, expected=expected, found=len(log.samples))
         yield Failure(source=source, error=shortfall, missing=max(missing, 1))
-
-
-def _read_version(header: _Header) -> tuple[int, ...]:
-    found = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", str(dig(header.eval, "packages", "inspect_ai")))
-    return tuple(map(int, found.groups())) if found else (0,)
 
 
 def _count_promised(header: _Header) -> int:
@@ -159,9 +160,9 @@ def _offers_tools(read: Callable[[], Sample]) -> bool | None:
     return None if not offered and sample.error is not None and "model" not in kinds else offered
 
 
-def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) -> Episode:
+def _read_episode(log: _Log, version: tuple[int, ...], sample: Sample, source: Source, rules: LabelRules) -> Episode:
     header, scores = log.header, {name: score for name, score in (sample.scores or {}).items() if name != OWN_SCORER}
-    reading = read_transcript(sample, log.version, source)
+    reading = read_transcript(sample, version, source)
     error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
     copied = _is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created"))
     where = f"{source} sample {sample.id!r} epoch {sample.epoch}"
@@ -173,7 +174,7 @@ def _read_episode(log: _Log, sample: Sample, source: Source, rules: LabelRules) 
         run=_name_run(header.eval, sample),
         transcript=reading.transcript,
         labels=_read_labels(scores, len(reading.transcript.calls), rules, where),
-        harness=_read_harness(header.eval, reading.caps, log.version, sample.metadata, copied=copied),
+        harness=_read_harness(header.eval, reading.caps, version, sample.metadata, copied=copied),
         status=_read_status(header.status, sample, reading),
         error=None if error is None else str(error),
         payloads={str(k): str(v) for k, v in payloads.items()} if isinstance(payloads, dict) else None,
@@ -194,12 +195,10 @@ def _read_labels(scores: Mapping[str, Any], turns: int, rules: LabelRules, where
     for name, score in scores.items():
         if not isinstance(score, dict) or "value" not in score:
             raise LogFormatError(f"scorer {name!r}: not a score", where=where, expected="an object with a value", found=score)
-        told, held = score.get("explanation"), score.get("metadata")
-        held = held if isinstance(held, dict) else {}
-        key, form = held.get("match_key"), held.get("schema_check")
+        told, key, form = score.get("explanation"), dig(score, "metadata", "match_key"), dig(score, "metadata", "schema_check")
         reason = ";".join(map(str, told)) if isinstance(told, list) else str(told or "")
         facts: dict[str, Any] = {"reason": reason or None}
-        facts["turn"] = _read_turn(name, held.get("turn"), turns, where)
+        facts["turn"] = _read_turn(name, dig(score, "metadata", "turn"), turns, where)
         facts["schema_check"] = form if isinstance(form, bool) else rests_on_form(reason)
         facts |= {"match_key": _KEYS[key]} if isinstance(key, str) and key in _KEYS else {}
         judged.append((name, score["value"], facts))

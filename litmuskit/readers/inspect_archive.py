@@ -34,8 +34,8 @@ LARGEST = 1 << 29  # bytes one member may inflate to; a sample of a thousand tur
 _TAIL = 1 << 24  # bytes at the end of a cut archive in which its last member is looked for
 STORED, DEFLATED, ZSTANDARD, ENCRYPTED = 0, 8, 93, 0x1
 _LOCAL = struct.Struct("<4s22xHH")
-_DAMAGE: tuple[type[Exception], ...] = (zipfile.BadZipFile, zstandard.ZstdError, struct.error, OSError, EOFError, ValueError)
-_DAMAGE += (RuntimeError, cast("type[Exception]", zlib_ng.error))
+_ERROR = cast("type[Exception]", zlib_ng.error)  # which its stub takes for an instance
+_DAMAGE = (zipfile.BadZipFile, _ERROR, zstandard.ZstdError, struct.error, OSError, EOFError, ValueError, RuntimeError)
 _SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json", re.DOTALL)
 _CHUNK = re.compile(r"((samples/.+)/(?:messages|events|attachments))/(\d+)\.json", re.DOTALL)
 

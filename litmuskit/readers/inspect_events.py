@@ -7,11 +7,13 @@ recur, in order. A sub-agent's model calls are turns as well, in the order of th
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from litmuskit.canonical import is_same_json
 from litmuskit.errors import LogFormatError
 from litmuskit.readers.inspect_archive import decode_json
 from litmuskit.readers.inspect_samples import LoggedMessage, MessagePool, Output, Sample, SampleEvent, Texts, dig, read_error
@@ -65,17 +67,19 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
     later = _list_later(turns, final or ())
     for number, turn in enumerate(turns, 1):
         event, (system, delivered) = turn.event, pool.split_system(turn.ranges)
-        before, around = around, (system, event.tools, event.tool_choice, event.config, event.model)
+        asked = (event.tools, event.tool_choice, event.config)
+        surroundings = marshal.dumps(asked, 2) if type(event) is SampleEvent else asked  # equality would take 1 for True
+        before, around = around, (system, event.model, surroundings)
         if around != before:
-            context = read_surroundings(event, system, texts)
-            caps |= {cap for cap in [_read_config(event, where).get("max_tool_output")] if isinstance(cap, int)}
+            context, cap = read_surroundings(event, system, texts, number)
+            caps |= {cap} if isinstance(cap, int) else set()
         proposed: Message | None = None
         observations: tuple[Observation, ...] = ()
         if turn.said is not None:
             proposed = pool.read(turn.said)
-            replies = pool.list_replies(later[number - 1], turn.said.id) if proposed.tool_calls else []
+            replies = pool.list_replies(later[number - 1], turn.said.id, proposed) if proposed.tool_calls else []
             if not replies and turn.tools:
-                replies = pool.list_replies(_find_view(turns[number:], pool.find(turn.said)), turn.said.id)
+                replies = pool.list_replies(_find_view(turns[number:], pool.find(turn.said)), turn.said.id, proposed)
             if replies or turn.tools:
                 observations = _observe(turn, proposed.tool_calls, replies, texts)
         calls.append(
@@ -94,37 +98,29 @@ def read_transcript(sample: Sample, version: tuple[int, ...], where: object) -> 
     told = all(result.executed is not None or result.delivered is None for call in calls for result in call.observations)
     logged = {"delivered": bool(calls) and (version >= VOUCHED or all(live)), "executed": told and version >= EXECUTED}
     logged |= {"returned": told, "final": final is not None}
-    transcript = Transcript(
-        messages=tuple(pool.shown),
-        calls=tuple(calls),
-        final=final and pool.split_system(final)[1],
-        unlogged=frozenset(name for name, held in logged.items() if not held),
-    )
+    shown, unlogged = final and pool.split_system(final)[1], frozenset(name for name, held in logged.items() if not held)
+    transcript = Transcript(messages=tuple(pool.shown), calls=tuple(calls), final=shown, unlogged=unlogged)
     return Reading(transcript, declared, live if any(live) else None, tuple(sorted(caps)))
 
 
 def read_tools(event: SampleEvent, where: object) -> list[dict[str, Any]]:
     """The tools that a model call was offered."""
-    offered: list[dict[str, Any]] | None = decode_json(event.tools, _TOOLS, f"{where} tools")
-    return offered or []
+    return decode_json(event.tools, _TOOLS, f"{where} tools") or []
 
 
-def _read_config(event: SampleEvent, where: object) -> dict[str, Any]:
-    settings: dict[str, Any] | None = decode_json(event.config, _CONFIG, f"{where} config")
-    return settings or {}
-
-
-def read_surroundings(event: SampleEvent, system: str | None, texts: Texts) -> Context:
-    """System prompt, tools as offered, options and sampling settings of one model call."""
-    config, tools = _read_config(event, texts.where), read_tools(event, texts.where)
+def read_surroundings(event: SampleEvent, system: str | None, texts: Texts, number: int = 1) -> tuple[Context, Any]:
+    """System prompt, tools as offered, options and sampling settings of one model call; and its limit of tool output."""
+    where = f"{texts.where} model call {number}"
+    config, tools = decode_json(event.config, _CONFIG, f"{where} config") or {}, read_tools(event, where)
     opts = {"tool_choice": event.tool_choice} | {name: config.get(key) for key, name in _OPTS.items()}
     decode = {"model": event.model} | {key: value for key, value in config.items() if key not in _RUN | _OPTS.keys()}
-    return Context(
+    context = Context(
         system=system,
         tools=tuple({k: texts.resolve(v) if k == "description" else v for k, v in tool.items()} for tool in tools),
         opts={name: value for name, value in opts.items() if value is not None},
         decode={name: value for name, value in decode.items() if value is not None},
     )
+    return context, config.get("max_tool_output")
 
 
 def _collect(events: Iterable[SampleEvent], pool: MessagePool) -> tuple[list[_Turn], tuple[Event, ...]]:
@@ -203,9 +199,10 @@ def _read_final(sample: Sample, pool: MessagePool, turns: Sequence[_Turn]) -> Ra
     refs = pool.check(sample.message_refs, "message list")
     messages = sample.messages or [pool.logged[i] for start, stop in refs for i in range(start, stop)]
     ids = {logged.id for logged in messages} | {None}
-    if not messages or (turns and pool.logged[turns[-1].ranges[-1][1] - 1].id not in ids):
+    last = turns[-1].ranges[-1][1] - 1 if turns else None
+    if last is not None and pool.logged[last].id not in ids and pool.shown[last] not in map(pool.texts.read, messages):
         return None
-    return pool.add(messages)
+    return pool.add(messages) if messages else None
 
 
 def _observe(
@@ -244,7 +241,7 @@ def _read_observation(
         return Observation(position=position, delivered=shown, error=message.error if message else None)
     failed, cut = event.error, event.truncated
     ran = turn.modified.get(event.id) if turn.modified else None
-    if ran is None and call and event.arguments == call.arguments and event.function == call.name:
+    if ran is None and call and event.function == call.name and is_same_json(event.arguments, call.arguments):
         ran = call
     elif ran is None:
         arguments = _resolve_beside(event.arguments, call and call.arguments, texts)

@@ -12,15 +12,17 @@ from typing import Any
 
 import msgspec
 
+from litmuskit.canonical import is_same_json
 from litmuskit.errors import LogFormatError
 from litmuskit.records import Message, Ranges, ToolCall
 
 __all__ = [
-    "LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "VerbatimSample", "dig", "read_error",
+    "ChunkedSample", "LoggedMessage", "MessagePool", "Output", "Sample", "SampleEvent", "Texts", "VerbatimSample", "dig",
+    "read_error",
 ]  # fmt: skip
 
 _PROTOCOLS = ("attachment://", "tc://")
-_HASH = re.compile("[0-9a-f]{32}")
+_HASH, _NUMBER = re.compile("[0-9a-f]{32}"), re.compile("[0-9]+")
 
 
 class _LoggedCall(msgspec.Struct, gc=False):
@@ -98,7 +100,7 @@ class Sample(msgspec.Struct):
     input: Any = None
     messages: list[LoggedMessage] = []
     message_refs: list[tuple[int, int]] = []
-    events: list[SampleEvent] = []
+    events: Sequence[SampleEvent] = []
     events_data: _Pool | None = None
     message_pool: list[LoggedMessage] = []
     transcript: Any = None
@@ -124,10 +126,14 @@ class _VerbatimEvent(SampleEvent, gc=False):
     config: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class ChunkedSample(Sample):
+    """A sample whose events, messages and texts stand beside it; references number the texts."""
+
+
 class VerbatimSample(Sample):
     """A sample whose events keep tools and settings as bytes: each call repeats them, and they are parsed where they change."""
 
-    events: list[_VerbatimEvent] = []  # type: ignore[assignment]
+    events: Sequence[_VerbatimEvent] = []
 
 
 def dig(value: Any, *keys: str | int) -> Any:
@@ -151,6 +157,7 @@ class Texts:
 
     def __init__(self, sample: Sample, where: object) -> None:
         self.stored, self.where = sample.attachments, where
+        self.key = _NUMBER if isinstance(sample, ChunkedSample) else _HASH
         self.own: dict[tuple[Any, str], str] = {}
         for owner, text in _list_own(sample):
             self.own[owner, text] = self.own[owner, self.stored.get(text.partition("://")[2], text)] = text
@@ -171,7 +178,7 @@ class Texts:
         if not text.startswith(_PROTOCOLS):
             return text
         key = text.partition("://")[2]
-        if (found := self.stored.get(key)) is None and _HASH.fullmatch(key):
+        if (found := self.stored.get(key)) is None and self.key.fullmatch(key):
             raise LogFormatError("a text is missing from the log", where=self.where, expected="its attachment", found=text)
         return text if found is None else found
 
@@ -228,11 +235,19 @@ class MessagePool:
     def find(self, logged: LoggedMessage) -> int | None:
         """Where an equal message stands, if it is the latest of its id; its text may have moved to the attachments."""
         index = self.latest.get(logged.id or _identify(logged))
-        if index is None or self.logged[index] == logged:
-            return index
+        if index is None:
+            return None
         known, shown = self.logged[index], self.shown[index]
-        same = logged.content == shown.content and logged.tool_calls == known.tool_calls and logged.error == known.error
-        return index if same and logged.role == known.role and logged.tool_call_id == known.tool_call_id else None
+        if known != logged:
+            same = logged.content == shown.content and logged.tool_calls == known.tool_calls and logged.error == known.error
+            if not same or logged.role != known.role or logged.tool_call_id != known.tool_call_id:
+                return None
+        if isinstance(logged.content, list) and not any(is_same_json(logged.content, one.content) for one in (known, shown)):
+            return None  # equality takes 1 for true
+        if not logged.tool_calls:
+            return index
+        asked, told = ([call.arguments for call in one.tool_calls or ()] for one in (logged, known))
+        return index if is_same_json(asked, told) else None
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message that may stand in the pool."""
@@ -257,14 +272,12 @@ class MessagePool:
 
     def check(self, ranges: Sequence[tuple[int, int]], *what: object) -> Ranges:
         """Ranges that lie in the pool, empty ones left out; Inspect shows the others as an empty input."""
-        size, held = len(self.shown), tuple(ranges)
-        for start, stop in held:
+        size = len(self.shown)
+        for start, stop in ranges:
             if not 0 <= start <= stop <= size:
                 allowed, where = f"0..{size}", " ".join(map(str, (self.texts.where, *what)))
                 raise LogFormatError("reaches outside the message pool", where=where, expected=allowed, found=(start, stop))
-            if start == stop:
-                held = tuple(pair for pair in held if pair != (start, stop))
-        return held
+        return tuple([pair for pair in ranges if pair[0] < pair[1]])
 
     def split_system(self, ranges: Ranges) -> tuple[str | None, Ranges]:
         """The leading system prompt and the rest."""
@@ -274,8 +287,11 @@ class MessagePool:
         start, stop = ranges[0][0] + 1, ranges[0][1]
         return first.content, ((start, stop), *ranges[1:]) if start < stop else ranges[1:]
 
-    def list_replies(self, ranges: Ranges, ident: str | None) -> list[tuple[str | None, Message]]:
-        """The tool messages behind the agent's message of that id (or, without ids, its last), by call id."""
+    def list_replies(self, ranges: Ranges, ident: str | None, said: Message) -> list[tuple[str | None, Message]]:
+        """The tool messages behind what the agent said under that id (without ids: last), by call id.
+
+        The pool holds messages that differ in their id alone as one, under the first one's id.
+        """
         replies: list[tuple[str | None, Message]] = []
         for start, stop in reversed(ranges):
             for index in range(stop - 1, start - 1, -1):
@@ -283,7 +299,7 @@ class MessagePool:
                 if message.role == "tool":
                     replies.append((message.tool_call_id, message))
                 elif message.role == "assistant":
-                    if ident is None or self.logged[index].id in (ident, None):
+                    if ident is None or self.logged[index].id in (ident, None) or message == said:
                         return replies[::-1]
                     replies = []
         return []

@@ -41,7 +41,7 @@ _ACT = re.compile(
 _NEAR_FORM = re.compile(rf"{_TEXT}|schema|valid|pars|decod|encod|type")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def rests_on_form(reason: str) -> bool | None:
     """Whether a label rests on the form of the agent's output.
 
