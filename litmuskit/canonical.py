@@ -26,7 +26,7 @@ __all__ = ["canonicalize", "digest_json", "is_same_json", "load_lossless", "load
 
 LARGEST_INTEGER = 2**53 - 1
 DEEPEST = 200  # both writers and the walk stay well inside the interpreter's stack
-_SORT = orjson.OPT_SORT_KEYS
+_SORT, _TEXT = orjson.OPT_SORT_KEYS, frozenset({str})
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -84,8 +84,10 @@ def is_same_json(one: Any, other: Any) -> bool:
     >>> {"a": 1} == {"a": True}, is_same_json({"a": 1}, {"a": True})
     (True, False)
     """
-    if one != other or isinstance(one, str):
-        return bool(one == other)
+    if one != other:
+        return False
+    if type(one) is dict and _TEXT.issuperset(map(type, one.values())):  # as most arguments are
+        return True
     same = marshal.dumps(one, 2) == marshal.dumps(other, 2)  # but for the order of keys
     return same or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 

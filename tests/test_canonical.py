@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from litmuskit.canonical import LARGEST_INTEGER, canonicalize, load_lossless, load_strict
+from litmuskit.canonical import LARGEST_INTEGER, canonicalize, is_same_json, load_lossless, load_strict
 from litmuskit.errors import CanonicalizationError, LogFormatError
 
 SCALARS = (
@@ -33,6 +33,25 @@ JSON = st.recursive(
 @given(JSON)
 def test_canonicalize_matches_rfc8785_reference(value: Any) -> None:
     assert canonicalize(value) == rfc8785.dumps(value)
+
+
+def reverse_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reverse_keys(value[key]) for key in reversed(value)}
+    return [reverse_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@given(JSON)
+def test_a_value_is_the_same_whatever_the_order_of_its_keys(value: Any) -> None:
+    assert is_same_json(value, reverse_keys(json.loads(json.dumps(value))))
+
+
+@given(JSON, JSON)
+@example([1], [True])
+@example({"a": {"b": 0}}, {"a": {"b": False}})
+@example({"a": "x", "b": 1}, {"a": "x", "b": 1.0})
+def test_values_are_the_same_only_if_their_texts_are(one: Any, other: Any) -> None:
+    assert is_same_json(one, other) == (json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 
 @given(JSON)

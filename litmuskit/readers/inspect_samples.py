@@ -242,12 +242,13 @@ class MessagePool:
             same = logged.content == shown.content and logged.tool_calls == known.tool_calls and logged.error == known.error
             if not same or logged.role != known.role or logged.tool_call_id != known.tool_call_id:
                 return None
-        if isinstance(logged.content, list) and not any(is_same_json(logged.content, one.content) for one in (known, shown)):
-            return None  # equality takes 1 for true
-        if not logged.tool_calls:
-            return index
-        asked, told = ([call.arguments for call in one.tool_calls or ()] for one in (logged, known))
-        return index if is_same_json(asked, told) else None
+        if logged.tool_calls and known.tool_calls:  # equality takes 1 for true
+            for position, call in enumerate(logged.tool_calls):
+                if not is_same_json(call.arguments, known.tool_calls[position].arguments):
+                    return None
+        if type(logged.content) is list and not any(is_same_json(logged.content, one.content) for one in (known, shown)):
+            return None
+        return index
 
     def read(self, logged: LoggedMessage) -> Message:
         """A message that may stand in the pool."""
