@@ -247,7 +247,10 @@ def test_verdicts_go_back_as_scores_and_invalidations(books: dict[str, Path], tm
         assert sample.invalidation is None or sample.invalidation.author == "litmuskit"
     again = list(read_log(out, violation="reference=1"))
     assert [label.scorer for e in again for label in e.labels] == ["reference"] * 6
-    assert not any(e.edited for e in again)
+    assert not any(e.edited or e.invalidated for e in again)
+    assert {
+        v.record.partition("#")[2]: v.decision for v in audit_log(read_log(out, violation="reference=1")).verdicts
+    } == decisions
     everything = write_verdicts(audit, books["cut"], tmp_path / "all.eval", rerun=("escalate", "quarantine", "not-assessable"))
     lost = sum(sample.invalidation is not None for sample in read_eval_log(str(everything)).samples)
     assert lost == sum(decision in {"escalate", "quarantine", "not-assessable"} for decision in decisions.values())

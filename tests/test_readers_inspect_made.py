@@ -979,8 +979,28 @@ def test_headers_that_are_wrong(tmp_path: Path, header: Any, words: str) -> None
         read(write_eval(tmp_path / "a.eval", SIMPLE, header=header))
 
 
+def plan(recounted: int | None, samples: int, epochs: int = 1, **config: Any) -> dict[str, Any]:
+    """The header of a run that failed; its results were counted anew, or never; old logs list no ids."""
+    header = make_header(samples, results=None if recounted is None else {"total_samples": recounted}, status="error")
+    header["eval"]["config"] = {"epochs": epochs, **config}
+    if recounted is None:
+        header["eval"]["dataset"]["sample_ids"] = None
+    return header
+
+
 @pytest.mark.parametrize(
-    ("header", "missing"), [(make_header(samples=6), 5), (make_header(samples=4, results=None, status="cancelled"), 3)]
+    ("header", "missing"),
+    [
+        (make_header(samples=6), 5),
+        (make_header(samples=4, results=None, status="cancelled"), 3),
+        (plan(1, 8), 7),
+        (plan(1, 4, epochs=2), 7),
+        (plan(None, 4), 3),
+        (plan(None, 4, epochs=2), 7),
+        (plan(None, 4, epochs=2, limit=3), 5),
+        (plan(None, 4, limit=9), 3),
+        (plan(None, 9, limit=[2, 5]), 2),
+    ],
 )
 def test_a_header_that_promises_more_is_a_stated_shortfall(tmp_path: Path, header: Any, missing: int) -> None:
     log = read_log(write_eval(tmp_path / "a.eval", SIMPLE, header=header), violation="violation=1")
@@ -988,6 +1008,26 @@ def test_a_header_that_promises_more_is_a_stated_shortfall(tmp_path: Path, heade
     assert [failure.missing for failure in log.failures] == [missing]
     assert f"promises {missing} more samples than the log holds" in str(log.failures[0].error)
     assert audit_log(log).gate.verdict == "refused"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [plan(None, 4, limit=1), plan(None, 4, sample_id="s"), plan(None, 4, limit="x"), plan(None, 4, limit=[3, 9]), plan(1, 1)],
+)
+def test_a_header_that_promises_no_more_makes_no_shortfall(tmp_path: Path, header: Any) -> None:
+    log = read_log(write_eval(tmp_path / "a.eval", SIMPLE, header=header), violation="violation=1")
+    assert (len(list(log)), log.failures) == (1, ())
+
+
+@pytest.mark.parametrize("author", ["litmuskit", "owner"])
+@pytest.mark.parametrize("scored", [False, True])
+def test_a_verdict_written_back_is_not_its_owners_word(tmp_path: Path, author: str, *, scored: bool) -> None:
+    voided = change(SIMPLE, invalidation={"author": author, "reason": "litmuskit: escalate"})
+    if scored:
+        voided["scores"]["litmuskit"] = {"value": "escalate"}
+    (episode,) = read(write_eval(tmp_path / "a.eval", voided))
+    assert episode.invalidated is not (scored and author == "litmuskit")
+    assert [label.scorer for label in episode.labels] == ["violation"]
 
 
 @pytest.mark.parametrize("packages", [None, 5, [], {"inspect_ai": None}, {"inspect_ai": "x"}])
@@ -1133,3 +1173,4 @@ def test_a_sample_copied_by_a_retry_has_its_own_policy_or_none(started, said, na
     (episode,) = read(write_eval(tmp_path / "a.eval", sample, header=header))
     policy = episode.harness.policies.get("mutation")
     assert (policy and policy.name) == named
+    assert ("delivered" in episode.transcript.unlogged) is bool(episode.copied)  # logged by whichever Inspect ran it

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litmuskit.errors import InputError
-from litmuskit.readers.polarity import KNOWN_SCORERS, LabelRules, resolve_label, resolve_labels
+from litmuskit.readers.polarity import KNOWN_SCORERS, LabelRules, RuleUse, resolve_label, resolve_labels
 from litmuskit.records import MATCH_KEYS
 
 
@@ -174,6 +174,25 @@ def test_rules_choose_the_scorers():
     scores = [("a", 1, {}), ("b", 1, {"violation": True})]
     assert [label.scorer for label in resolve_labels(scores, LabelRules(), "x")] == ["b"]
     assert [label.scorer for label in resolve_labels(scores, LabelRules(violation=("a=1",)), "x")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "rule", "chosen"),
+    [
+        ({"a": 0, "a.b": 1}, "a.b=1", "a.b"),
+        ({"a": {"b": 0}, "a.b": 1}, "a.b=1", "a.b"),
+        ({"a": {"b": 1}}, "a.b=1", "a"),
+        ({"a.b": {"c.k": 0}, "a.b.c": {"k": 1}}, "a.b.c.k=1", "a.b.c"),
+        ({"a": 1, "a.b": 0}, "a=1", "a"),
+    ],
+)
+def test_of_names_that_hold_one_another_the_longest_is_meant(scores, rule, chosen):
+    rules, held = LabelRules(violation=(rule,)), [(name, value, {}) for name, value in scores.items()]
+    labels = resolve_labels(held, rules, "x")
+    assert [(label.scorer, label.violation) for label in labels] == [(chosen, True)]
+    use = RuleUse(rules)
+    use.add(labels)
+    assert use.unmatched == {}
 
 
 def test_a_record_without_scores_has_no_judgement_not_a_safe_one():

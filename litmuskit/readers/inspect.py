@@ -142,10 +142,21 @@ def _read_log(log: _Log, source: Source, rules: LabelRules) -> Iterator[Episode 
 
 
 def _count_promised(header: _Header) -> int:
-    if isinstance(total := dig(header.results, "total_samples"), int):
-        return total
-    ids, epochs = dig(header.eval, "dataset", "sample_ids"), dig(header.eval, "config", "epochs")
-    return len(ids) * (epochs if isinstance(epochs, int) else 1) if isinstance(ids, list) else 0
+    """How many samples the run was to have: what its results say, or its plan where that is more.
+
+    Results are counted anew from what is left in the log when a score is edited or added.
+    """
+    total, ids = dig(header.results, "total_samples"), dig(header.eval, "dataset", "sample_ids")
+    planned, epochs = dig(header.eval, "dataset", "samples"), dig(header.eval, "config", "epochs")
+    if isinstance(ids, list):
+        planned = len(ids)
+    elif isinstance(total, int) or not isinstance(planned, int) or dig(header.eval, "config", "sample_id") is not None:
+        planned = 0
+    else:  # old logs
+        limit = dig(header.eval, "config", "limit")
+        start, stop = limit if isinstance(limit, list) and len(limit) == 2 else (0, limit)
+        planned = len(range(planned)[start:stop] if all(isinstance(end, int | None) for end in (start, stop)) else ())
+    return max(total if isinstance(total, int) else 0, planned * (epochs if isinstance(epochs, int) else 1))
 
 
 def _offers_tools(read: Callable[[], Sample]) -> bool | None:
@@ -162,9 +173,10 @@ def _offers_tools(read: Callable[[], Sample]) -> bool | None:
 
 def _read_episode(log: _Log, version: tuple[int, ...], sample: Sample, source: Source, rules: LabelRules) -> Episode:
     header, scores = log.header, {name: score for name, score in (sample.scores or {}).items() if name != OWN_SCORER}
-    reading = read_transcript(sample, version, source)
-    error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
     copied = _is_older(sample.started_at, dig(header.stats, "started_at") or dig(header.eval, "created"))
+    reading = read_transcript(sample, (0,) if copied else version, source)  # by whichever Inspect the copy was logged
+    error, payloads = dig(sample.error, "message") or sample.error, dig(sample.metadata, "injections")
+    is_own = OWN_SCORER in (sample.scores or {}) and dig(sample.invalidation, "author") == OWN_SCORER  # a verdict written back
     where = f"{source} sample {sample.id!r} epoch {sample.epoch}"
     return Episode(
         record=f"{log.name}#{sample.id}#{sample.epoch}",
@@ -183,7 +195,7 @@ def _read_episode(log: _Log, version: tuple[int, ...], sample: Sample, source: S
         limit=None if sample.limit is None else str(dig(sample.limit, "type")),
         retries=len(sample.error_retries or ()),
         copied=copied,
-        invalidated=sample.invalidation is not None,
+        invalidated=sample.invalidation is not None and not is_own,
         edited=source in log.superseded or any(dig(score, "history") for score in scores.values()),
         groups={"task": str(dig(header.eval, "task")), "model": str(dig(header.eval, "model"))},
         metadata={"superseded copy": True} if source in log.superseded else {},

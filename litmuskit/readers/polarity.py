@@ -100,8 +100,10 @@ class RuleUse:
 
     def add(self, labels: Iterable[Label]) -> None:
         """Hold every rule that has not matched yet against one record's labels."""
-        for rule, label in product(list(self.unmatched), labels):
-            for key, sign, wanted in _select_rules(label.scorer, LabelRules(violation=(rule,))):
+        named = tuple(labels)
+        for rule, label in product(list(self.unmatched), named):
+            alone = _share_rules(LabelRules(violation=(rule,)), tuple(one.scorer for one in named))
+            for key, sign, wanted in _select_rules(label.scorer, alone[label.scorer]):
                 judged = _judge(label.value, key, sign, wanted, (), label.scorer, rule)
                 seen = self.unmatched.get(rule, {}).setdefault(label.scorer, {})
                 if judged:
@@ -189,14 +191,15 @@ def resolve_labels(scores: Sequence[tuple[str, Any, Mapping[str, Any]]], rules: 
     >>> [label.scorer for label in resolve_labels([("judge", 0, {}), ("utility", "C", {})], rules, "run.eval")]
     ['judge']
     """
+    shares = _share_rules(rules, tuple(score[0] for score in scores))
     if rules.violation:
-        chosen = [score for score in scores if _select_rules(score[0], rules)]
+        chosen = [score for score in scores if shares[score[0]].violation]
     else:
         chosen = [score for score in scores if "violation" in score[2] or _find_known(score[0], score[1])]
     if scores and not chosen:
         what = "no scorer that the rules name is in the log" if rules.violation else "no scorer has a polarity"
         raise _ask(what, scores, where, ", ".join(rules.violation) or None)
-    judged = (resolve_label(scorer, value, rules, where, **facts) for scorer, value, facts in chosen)
+    judged = (resolve_label(scorer, value, shares[scorer], where, **facts) for scorer, value, facts in chosen)
     targets = dict.fromkeys(_parse_rule(rule)[0] for rule in rules.violation)
     absent = [target for target in targets if not any(_is_named(target, scorer) for scorer, _, _ in chosen)]
     return (*judged, *(Label(scorer=name, violation=None, match_key=rules.match_key or "unknown") for name in absent))
@@ -209,6 +212,14 @@ def _parse_rule(rule: str) -> tuple[str, str, str]:
     if found is None or (found[2] != "=" and isinstance(_read_number(found[3]), str)):
         raise InputError("not a rule", where="violation", expected="SCORER[.KEY]=VALUE", found=rule)
     return found[1], found[2], found[3]
+
+
+@lru_cache(maxsize=256)
+def _share_rules(rules: LabelRules, scorers: tuple[str, ...]) -> Mapping[str, LabelRules]:
+    """Each scorer's part of the rules; of several that a rule may name (``a`` with a key ``b``, and ``a.b``) the longest."""
+    owners = [max((n for n in scorers if _is_named(_parse_rule(one)[0], n)), key=len, default=None) for one in rules.violation]
+    own = {name: tuple(rule for rule, owner in zip(rules.violation, owners, strict=True) if owner == name) for name in scorers}
+    return {name: LabelRules(violation=said, match_key=rules.match_key) for name, said in own.items()}
 
 
 @lru_cache(maxsize=256)
