@@ -26,7 +26,7 @@ __all__ = ["canonicalize", "digest_json", "is_same_json", "load_lossless", "load
 
 LARGEST_INTEGER = 2**53 - 1
 DEEPEST = 200  # both writers and the walk stay well inside the interpreter's stack
-_SORT, _TEXT = orjson.OPT_SORT_KEYS, frozenset({str})
+_SORT = orjson.OPT_SORT_KEYS
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -86,8 +86,11 @@ def is_same_json(one: Any, other: Any) -> bool:
     """
     if one != other:
         return False
-    if type(one) is dict and _TEXT.issuperset(map(type, one.values())):  # as most arguments are
-        return True
+    for part in one.values() if type(one) is dict else (one,):
+        if type(part) is not str:
+            break
+    else:
+        return True  # as most arguments are
     same = marshal.dumps(one, 2) == marshal.dumps(other, 2)  # but for the order of keys
     return same or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
