@@ -1000,6 +1000,10 @@ def plan(recounted: int | None, samples: int, epochs: int = 1, **config: Any) ->
         (plan(None, 4, epochs=2, limit=3), 5),
         (plan(None, 4, limit=9), 3),
         (plan(None, 9, limit=[2, 5]), 2),
+        (
+            plan(None, 4) | {"eval": plan(None, 4)["eval"] | {"dataset": {"samples": 2**64}, "config": {"epochs": 9}}},
+            9 * 2**64 - 1,
+        ),
     ],
 )
 def test_a_header_that_promises_more_is_a_stated_shortfall(tmp_path: Path, header: Any, missing: int) -> None:

@@ -155,7 +155,8 @@ def _count_promised(header: _Header) -> int:
     else:  # old logs
         limit = dig(header.eval, "config", "limit")
         start, stop = limit if isinstance(limit, list) and len(limit) == 2 else (0, limit)
-        planned = len(range(planned)[start:stop] if all(isinstance(end, int | None) for end in (start, stop)) else ())
+        left = range(planned)[start:stop] if all(isinstance(end, int | None) for end in (start, stop)) else range(0)
+        planned = max(left.stop - left.start, 0)  # a header may claim more than a length can be
     return max(total if isinstance(total, int) else 0, planned * (epochs if isinstance(epochs, int) else 1))
 
 

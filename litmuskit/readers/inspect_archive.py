@@ -141,8 +141,8 @@ def _build_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def decode_json(value: Any, kind: type[T] | UnionType, where: object, otherwise: type[T] | None = None) -> T:
     """JSON, or what was parsed of it, as a typed struct; NaN, infinities and lone surrogates are read as Inspect writes them.
 
-    ``otherwise`` is the type of what msgspec does not parse, where ``kind`` keeps parts verbatim. Raises `LogFormatError`
-    when it is no JSON, or a field is missing or of another type (with its JSON path).
+    ``otherwise`` is the type where the strict parser refuses or ``value`` was parsed already: only bytes can be kept verbatim.
+    Raises `LogFormatError` when it is no JSON, or a field is missing or of another type (with its JSON path).
     """
     verbatim = isinstance(value, bytes | msgspec.Raw)
     if verbatim:
